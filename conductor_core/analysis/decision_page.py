@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from conductor_core import __version__
 from conductor_core.analysis import decision_record
-from conductor_core.analysis.decision_record import DecisionRecord, StepPart
+from conductor_core.analysis.decision_record import DecisionRecord, Part
 from conductor_core.analysis.text_diff import Shown, compare_texts, shortened
 from conductor_core.chat.messages import data_url_of
 from conductor_core.formats import plural, seconds
@@ -55,7 +55,7 @@ class _Row:
 @dataclass(frozen=True, slots=True)
 class _Grid:
     round: str
-    readers: tuple[StepPart, ...]
+    readers: tuple[Part, ...]
     rows: tuple[_Row, ...]
 
 
@@ -88,8 +88,8 @@ def record_page(
         reasons=_REASONS,
         settings=dict(record.settings),
         images={sha256: data_url_of(kind, data) for sha256, (kind, data) in images.items()},
-        changed_by=_names([*(edit.by.words for edit in record.edits), *(part.by.words for part in record.given)]),
-        approved_by=_names([each.by.words for each in record.approvals if each.by and "approved" in each.decision]),
+        changed_by=_names([*(edit.by for edit in record.edits), *(part.by for part in record.given)]),
+        approved_by=_names([each.by for each in record.approvals if each.by and "approved" in each.decision]),
         went_to=_went_to(record),
         difference=_difference,
         hidden=hidden,
@@ -108,7 +108,7 @@ def _went_to(record: DecisionRecord) -> str:
     return f"the imported file says: {told}" if any(each.of_file for each in record.egress) else told
 
 
-def _grids(steps: Sequence[StepPart]) -> Iterator[_Grid]:
+def _grids(steps: Sequence[Part]) -> Iterator[_Grid]:
     """Yields who saw what, for each round whose steps fit on a sheet."""
     by_round = sorted(steps, key=_round_of)
     for round_, group in groupby(by_round, key=_round_of):
@@ -122,11 +122,11 @@ def _grids(steps: Sequence[StepPart]) -> Iterator[_Grid]:
         yield _Grid(round_, readers, tuple(rows))
 
 
-def _round_of(step: StepPart) -> str:
-    return step.label.rpartition(".")[0]
+def _round_of(step: Part) -> str:
+    return str(step.label).rpartition(".")[0]
 
 
-def _cell(source: StepPart, reader: StepPart) -> str:
+def _cell(source: Part, reader: Part) -> str:
     """Returns what ``reader`` got of the output of ``source``, a step before it."""
     if any(piece.source == source.label for piece in reader.granted):
         return "granted"

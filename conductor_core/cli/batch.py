@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -11,12 +12,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
 from conductor_core.analysis import documents
+from conductor_core.analysis.conclusion import concluded
 from conductor_core.cli.carry_out import RunStopped, opened_engine, stopping
-from conductor_core.cli.inputs import check, given_text, read_file
+from conductor_core.cli.inputs import check, given_text, opened_store, read_file
 from conductor_core.cli.output import one_line, print_json
-from conductor_core.cli.progress import BatchProgress
-from conductor_core.cli.wiring import opened_store
+from conductor_core.cli.progress import Line
 from conductor_core.engine.batch import BatchSpent, BatchTask, Room, request_of, spent_at_most
 from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost
@@ -292,6 +295,76 @@ def _must_fit(run: RunSummary, task: BatchTask | None, batch_id: str, given: Bat
 
 def _unfit(batch_id: str, row: str, what: str) -> str:
     return f"batch {batch_id} cannot be resumed: row {one_line(row, 60)!r}: {what}. Leave --resume out for a new batch"
+
+
+class BatchProgress(Line):
+    """Counts tasks as they begin and end. Safe to use from any thread.
+
+    Args:
+        total: tasks of the batch; ``completed`` of them had completed before, at this ``cost``, ``estimated`` or not.
+        quiet: show nothing. answers: also print a line on stdout for each task that ends.
+    """
+
+    def __init__(self, total: int, completed: int, cost: Cost, *, estimated: bool, quiet: bool, answers: bool) -> None:
+        super().__init__(
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[said]}", markup=False),
+            quiet=quiet,
+            # What goes to a file must go to that file, and not above the bar.
+            redirect=sys.stdout.isatty(),
+        )
+        self._total, self._before, self._cost, self._estimated = total, completed, cost, estimated
+        self._answers = answers
+        self._lock = Lock()
+        self._running = 0
+        self._ended: Counter[str] = Counter()
+
+    def begun(self) -> None:
+        with self._lock:
+            self._running += 1
+            self._show()
+
+    def ended(self, id_: str, trace: RunTrace) -> None:
+        """Counts a task that has ended. ``begun`` was called for it before."""
+        with self._lock:
+            self._running -= 1
+            self._ended[trace.status] += 1
+            self._cost += cost_so_far(trace)
+            self._estimated |= is_estimated(trace)
+            if self._answers:
+                print(task_line(id_, trace), flush=True)
+            self._show()
+
+    @property
+    def line(self) -> str:
+        """``12 done · 32 running · 1 failed · 4.1/s · $0.0021 · 38 s left``; without the time once nothing is left."""
+        done = self._before + self._ended["completed"]
+        failed = self._ended.total() - self._ended["completed"]
+        parts = [f"{done} done", f"{self._running} running", f"{failed} failed", self._rate()]
+        return " · ".join([*parts, in_list(self._cost, estimated=self._estimated), *self._left()])
+
+    def _show(self) -> None:
+        done, said = self._before + self._ended.total(), self.line
+        self.show(done, self._total, lambda: f"{done} of {self._total} · {said}", said=said)
+
+    def _rate(self) -> str:
+        per_s = self.per_s
+        return f"{per_s:.1f}/s" if per_s >= 1 or per_s == 0 else f"{60 * per_s:.1f}/min"
+
+    def _left(self) -> list[str]:
+        if not (left := self._total - self._before - self._ended.total()):
+            return []
+        return [f"{seconds(1000 * left / self.per_s)} left" if self.per_s else "unknown time left"]
+
+
+def task_line(id_: str, trace: RunTrace) -> str:
+    """Says on one line how a task ended, with its answer or the reason why there is none."""
+    said = concluded(trace) if trace.status == "completed" else None
+    what = trace.error if said is None else said.text
+    simulated = " · simulated" if trace.simulated else ""
+    spent = f"{seconds(trace.duration_ms)} · {in_list(cost_so_far(trace), estimated=is_estimated(trace))}{simulated}"
+    return f"{one_line(id_, 60)} · {run_word(trace.status)} · {spent} · {one_line(what or '', 160)}"
 
 
 class _Batch:

@@ -25,8 +25,6 @@ def check(
     max_steps: options.MaxSteps = None,
     max_depth: options.MaxDepth = None,
     as_json: options.AsJson = False,
-    _conductor: options.UnusedConductor = None,
-    _db: options.UnusedDb = None,
 ) -> int:
     settings = inputs.read_settings()
     excluded = set(exclude or ())

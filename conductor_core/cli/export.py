@@ -13,8 +13,8 @@ import typer
 
 from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
+from conductor_core.cli.inputs import needs_extra, opened_store
 from conductor_core.cli.output import one_line, print_json, print_not_on_record, print_notes, print_written, write_file
-from conductor_core.cli.wiring import needs_extra, opened_store
 from conductor_core.engine.pools import pool_info, read_pool
 from conductor_core.errors import BadInput
 from conductor_core.export.formats import PLAN_FORMATS, PNG, PlanFormat
@@ -158,7 +158,6 @@ def export(
     redact: Redact = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
-    _conductor: options.UnusedConductor = None,
 ) -> int:
     """The page holds the replay; --as record is the same run for an auditor, and --as otlp a trace for OpenTelemetry,
     without texts of people and models. Keys are always hidden in these. The plan may also be that of a workflow file.
@@ -254,8 +253,6 @@ def import_run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A page that export, compare or Share wrote.")],
     db: options.Db = None,
     as_json: options.AsJson = False,
-    _conductor: options.UnusedConductor = None,
-    _pool: options.UnusedPool = None,
 ) -> int:
     """It gets an id of its own. The page of a comparison holds all its runs.
 

@@ -18,8 +18,8 @@ from conductor_core import __version__
 from conductor_core.analysis.decision_page import record_text
 from conductor_core.analysis.decision_record import decision_record
 from conductor_core.cli import inputs, options
+from conductor_core.cli.inputs import database_path, existing_database, existing_store
 from conductor_core.cli.progress import terminal_bar
-from conductor_core.cli.wiring import database_path, existing_database, existing_store
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.files import expand_path
 from conductor_core.run.actor import local_caller

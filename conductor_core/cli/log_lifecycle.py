@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import inputs, options
+from conductor_core.cli.inputs import database_path, existing_store
 from conductor_core.cli.output import print_json
-from conductor_core.cli.wiring import database_path, existing_store
 from conductor_core.errors import BadInput, StoreError, UnknownRun
 from conductor_core.files import expand_path
 from conductor_core.formats import run_word

@@ -184,9 +184,6 @@ def _ending_at_a_signal() -> Iterator[list[int]]:
 
 def list_models(
     as_json: options.AsJson = False,
-    conductor: options.UnusedConductor = None,
-    pool: options.UnusedPool = None,
-    db: options.UnusedDb = None,
 ) -> int:
     settings = inputs.read_settings()
     from conductor_core.engine.models import discover_local_servers
@@ -215,9 +212,6 @@ def pull(
     ],
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
-    conductor: options.UnusedConductor = None,
-    pool: options.UnusedPool = None,
-    db: options.UnusedDb = None,
 ) -> int:
     named = core.pullable(ref, inputs.read_settings())
     was_here, began_s, last = is_here(named), time.monotonic(), [0, 0]
@@ -252,9 +246,6 @@ def remove(
     ref: Ref,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: options.AsJson = False,
-    conductor: options.UnusedConductor = None,
-    pool: options.UnusedPool = None,
-    db: options.UnusedDb = None,
 ) -> int:
     settings = inputs.read_settings()
     model = core.machine_model(ref, settings)
@@ -283,9 +274,6 @@ def time_model(
     ref: Annotated[str | None, typer.Argument(metavar="[REF]", help="Default: the Conductor of the settings.")] = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
-    conductor: options.UnusedConductor = None,
-    pool: options.UnusedPool = None,
-    db: options.UnusedDb = None,
 ) -> int:
     settings = inputs.read_settings()
     ref = settings.conductor if ref is None else ref

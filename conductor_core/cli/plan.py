@@ -12,10 +12,10 @@ from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
 from conductor_core.cli.batch import read_tasks
 from conductor_core.cli.carry_out import all_ended, exit_code, opened_engine, ready, watch
+from conductor_core.cli.inputs import opened_store
 from conductor_core.cli.live import ProgressView, workflow_lines
 from conductor_core.cli.output import one_line, print_json, table
 from conductor_core.cli.show import alternative_lines
-from conductor_core.cli.wiring import opened_store
 from conductor_core.engine import repeats
 from conductor_core.engine.estimates import usual_answer_tokens
 from conductor_core.engine.repeats import PlanChoice, plans_requested

@@ -13,6 +13,7 @@ import typer
 from conductor_core.analysis import documents
 from conductor_core.chat.messages import images_in
 from conductor_core.cli import inputs, live, options
+from conductor_core.cli.inputs import opened_store
 from conductor_core.cli.live import call_retried, how_ended, plan_retried, summary, workflow_lines
 from conductor_core.cli.output import (
     access_words,
@@ -24,7 +25,6 @@ from conductor_core.cli.output import (
     print_notes,
     table,
 )
-from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
 from conductor_core.formats import run_word, seconds, step_word
 from conductor_core.privacy.detectors import in_words
@@ -187,8 +187,6 @@ def show(
     ] = False,
     db: options.Db = None,
     as_json: options.AsJson = False,
-    _conductor: options.UnusedConductor = None,
-    _pool: options.UnusedPool = None,
 ) -> int:
     settings = inputs.read_settings()
     fault: RunUnreadable | None = None
@@ -267,8 +265,6 @@ def runs(
     replays: Annotated[bool, typer.Option("--replays", help="List the replays of `blame`, too.")] = False,
     db: options.Db = None,
     as_json: options.AsJson = False,
-    _conductor: options.UnusedConductor = None,
-    _pool: options.UnusedPool = None,
 ) -> int:
     settings = inputs.read_settings()
     with opened_store(db, settings, read=True) as store:

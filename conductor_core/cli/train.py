@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from conductor_core.cli import inputs, options
+from conductor_core.cli.inputs import needs_extra, opened_store
 from conductor_core.cli.output import print_json
-from conductor_core.cli.wiring import needs_extra, opened_store
 from conductor_core.errors import BadInput
 from conductor_core.lab.records.training import Stage
 from conductor_core.lab.training.config import STAGES, TrainingConfig, read_config
@@ -147,7 +147,6 @@ def train_command(
     db: Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
-    _conductor: options.UnusedConductor = None,
 ) -> int:
     stage = next((each for each in STAGES if each == stop_after), None)
     if stop_after is not None and stage is None:

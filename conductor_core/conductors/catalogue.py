@@ -24,7 +24,7 @@ from conductor_core.inference.found import OWNERS, Found, FoundFile, by_title, c
 from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.gguf_file import memory_bytes
 from conductor_core.inference.hardware import Memory, Placement, free_ram_bytes, place, ram_bytes
-from conductor_core.inference.published import CONDUCTORS
+from conductor_core.inference.pace import CONDUCTORS
 from conductor_core.inference.small_base import TITLE, small_base
 from conductor_core.inference.source import (
     GGUF_REF,
@@ -41,13 +41,10 @@ from conductor_core.inference.source import (
     own_folder,
 )
 from conductor_core.privacy.masking import TYPED_KEY, TypedKeys, environment_keys, holds_a_key, is_set, one_line
-from conductor_core.settings import Settings
+from conductor_core.settings import SHIPPED, SMALL, TINY, Settings
 from conductor_core.workflow.model import Frozen
 
-TINY = "tiny"
 TINY_FOLDER = Path(__file__).parent / "tiny"
-SMALL = "small"
-SHIPPED = (TINY, SMALL)
 ADAPTER = Path(__file__).parent / "small" / "adapter.gguf"
 
 
@@ -185,7 +182,7 @@ def _gguf_file(model: str, settings: Settings) -> tuple[Path, str] | None:
 def _gguf(name: str, file: Path, lora: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
     """Opens a Conductor of a GGUF file. A ``conductor.json`` beside its adapter, or else beside it, says how to ask."""
     # When used: see ``RemoteConductor``.
-    from conductor_core.conductors.gguf import GgufConductor
+    from conductor_core.conductors.remote import GgufConductor
 
     spec = spec or ConductorSpec(name=name, model=str(file), lora=lora or None)
     adapter = None if spec.lora is None else expand_path(spec.lora)

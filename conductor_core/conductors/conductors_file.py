@@ -29,10 +29,9 @@ from conductor_core.providers.model_files import (
     sampling_fault,
     without_fault,
 )
-from conductor_core.settings import Settings
+from conductor_core.settings import SHIPPED, Settings
 from conductor_core.workflow.model import Frozen
 
-BUILT_IN = frozenset({"small", "tiny"})
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
 """Holds the key of a Conductor that is named by its address alone."""
 _MOST_PROMPT_BYTES = 65_536
@@ -80,7 +79,7 @@ class ConductorTable(ModelTable, ConductorSpec):
     @field_validator("name")
     @classmethod
     def _means_nothing_else(cls, value: str) -> str:
-        if value.casefold() in BUILT_IN:
+        if value.casefold() in SHIPPED:
             raise ValueError(f'"{value}" is the name of the shipped Conductor; choose another name')
         if any(mark in value for mark in ("/", "\\", "#")) or value.casefold().endswith(".toml"):
             raise ValueError(

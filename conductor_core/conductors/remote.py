@@ -2,6 +2,7 @@
 
 identify                 what the server is, and how to ask it to hold a completion to a form
 RemoteConductor.write    one call through ``providers.client``
+GgufConductor.write      the same over the socket of a process of ours (``inference.llama``)
 
 Sources for the parameters of forms: vLLM's documentation of structured outputs (``guided_grammar`` until 0.11, then
 ``structured_outputs``), llama.cpp's server README (``grammar``), SGLang's documentation (``ebnf``), OpenAI's
@@ -14,6 +15,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -36,7 +38,15 @@ from conductor_core.chat.usage import tokens_of
 from conductor_core.conductors.alternatives import ASKED, BYTES_PER_TOKEN, TokenLog
 from conductor_core.conductors.conductors_file import API_KEY_VARIABLE, ConductorSpec
 from conductor_core.conductors.grammar import PlanShape, choices_of, plan_grammar, plan_schema
-from conductor_core.conductors.prompts import PromptKind, asked, require_room
+from conductor_core.conductors.local import (
+    ANSWER_BEGINS,
+    RETRY_TEMPERATURE,
+    USUAL_TOKENS,
+    LocalConfig,
+    configured,
+    plan_shape,
+)
+from conductor_core.conductors.prompts import STATIC_MESSAGES, PromptKind, asked, require_room
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.errors import (
     ConductorCertificate,
@@ -52,6 +62,9 @@ from conductor_core.errors import (
     ConductorUnpaid,
     PromptOverflows,
 )
+from conductor_core.inference.generation import InferenceError, PrefixFolder, ProcessEnded
+from conductor_core.inference.gguf_file import known_digest
+from conductor_core.inference.llama import REQUEST, URL, checked, shared_llama
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TypedKeys, one_line
 from conductor_core.providers.client import ModelClient, open_client
@@ -315,7 +328,7 @@ class RemoteConductor:
 
     def _body(self, request: PlanRequest, messages: Sequence[Message]) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "temperature": request.temperature or (0.7 if request.rejected else 0.0),
+            "temperature": request.temperature or (RETRY_TEMPERATURE if request.rejected else 0.0),
             **({} if "logprobs" in self._spec.params else ASKED),
             **self._spec.params,
             **self._client.dialect.body(self._client.spec, messages),
@@ -352,3 +365,89 @@ class RemoteConductor:
             told_by_server=bool(choices),
             departures=end.departures,
         )
+
+
+# A Conductor of a GGUF file of this machine.
+
+SILENCE_S = 3600.0
+
+
+class GgufConductor(RemoteConductor):
+    """Writes plans with a GGUF file. Cheap to make: its process starts at the first ``write``."""
+
+    def __init__(self, name: str, spec: ConductorSpec, settings: Settings, config: LocalConfig) -> None:
+        """``spec`` names the file and perhaps an adapter. Raises: UnknownConductor, ModelUnavailable."""
+        file, lora = Path(spec.model), None if spec.lora is None else Path(spec.lora)
+        self._config = configured(config, spec, name)
+        self._header = checked(file)
+        self._llama = shared_llama(file, lora)
+        self._llama.idle_s = settings.model_idle_s
+        if settings.prefix_bytes:
+            self._llama.kept = PrefixFolder(settings.prefixes_folder, settings.prefix_bytes)
+        self._digests = [
+            known_digest(each, settings.data_folder) if each is not None else None for each in (file, lora)
+        ]
+        served: dict[str, Any] = {
+            "model": file.name,
+            "base_url": URL,
+            "params": {},
+            "prompt": self._config.prompt,
+            "max_tokens": self._config.max_tokens,
+            "timeout_s": SILENCE_S,
+        }
+        super().__init__(
+            name, spec.model_copy(update=served), settings, server=Server("llama.cpp"), socket=self._llama.socket
+        )
+        self._lora = None if lora is None else lora.name
+        self._template = {"chat_template_kwargs": {"enable_thinking": False}}
+
+    @property
+    def info(self) -> ConductorInfo:
+        return ConductorInfo(
+            name=self._name,
+            kind="local",
+            model=self._spec.model,
+            device="cpu",
+            dtype=self._header.quantisation,
+            constrained=self._constrained,
+            seated=self._prompt != "full",
+            usd_per_mtok=self._spec.usd_per_mtok,
+            prompt_sha256=self._spec.prompt_sha256,
+            file_sha256=self._digests[0],
+            lora=self._lora,
+            lora_sha256=self._digests[1],
+        )
+
+    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
+        """Writes a plan, see ``Conductor.write``."""
+        require_room(self._name, self.messages(request), self._spec.context)
+        try:
+            async with self._llama.turn() as turn:
+                messages = await turn.inert(self.messages(request))
+                static = 0 if self._prompt == "short" else STATIC_MESSAGES
+                self._reuses = await turn.read_static(messages, static, self._template)
+                watch = turn.progress(self._max_tokens, USUAL_TOKENS, ANSWER_BEGINS)
+                async with aclosing(self._written(request, messages, watch)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+        except ProcessEnded as error:
+            raise ConductorStreamCut(f"Conductor {self._name}: {error}") from error
+        except (InferenceError, httpx2.TransportError) as error:
+            raise ConductorUnavailable(f"Conductor {self._name}: {error}") from error
+
+    def _body(self, request: PlanRequest, messages: Any) -> dict[str, Any]:
+        config = self._config
+        temperature = config.temperature or request.temperature or (RETRY_TEMPERATURE if request.rejected else 0.0)
+        return {
+            **super()._body(request, messages),
+            **REQUEST,
+            **self._template,
+            "temperature": temperature,
+            "top_p": config.top_p,
+            "top_k": config.top_k,
+            "seed": request.seed & 0x7FFFFFFF,
+            "cache_prompt": self._reuses,
+        }
+
+    def _shape(self, request: PlanRequest) -> PlanShape:
+        return plan_shape(self.info, request, self._config, self._max_tokens, bounded=True)

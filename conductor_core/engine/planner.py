@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from conductor_core.chat.messages import Conductor, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
-from conductor_core.conductors.alternatives import read_alternatives
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.budgets import LiveCall, longest_plan
 from conductor_core.engine.calls import RunState, left_s, name_the_limit, wait_before_retry_s
@@ -346,6 +345,8 @@ class _Writing:
         if finished is None or not finished.choices:
             return ()
         text, steps = "".join(self._text), parsed.steps or ()
+        from conductor_core.conductors.alternatives import read_alternatives  # when used: a given plan has none
+
         return read_alternatives(text, steps, finished.choices, self._agents, by_server=finished.told_by_server)
 
     async def _stream(self, *, again: bool) -> tuple[Usage, float | None]:

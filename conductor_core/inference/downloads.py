@@ -236,7 +236,7 @@ def _part_of(ref: str) -> tuple[int, bool]:
 
 
 def _discard(ref: str) -> None:
-    from conductor_core.inference.removal import discard_part
+    from conductor_core.inference.hub import discard_part
 
     if _part_of(ref)[0]:
         discard_part(ref.partition(":")[0])

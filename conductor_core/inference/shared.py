@@ -198,7 +198,7 @@ class SharedModel:
 
     def _answer(self, model: "LoadedModel", calls: Sequence[_Call]) -> None:
         if len(calls) > 1:
-            from conductor_core.inference.batching import Wanted, generate_together
+            from conductor_core.inference.model import Wanted, generate_together
 
             return generate_together(
                 model,

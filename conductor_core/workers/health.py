@@ -17,7 +17,7 @@ from conductor_core.privacy.masking import TypedKeys, has_key, one_line
 from conductor_core.providers.client import ModelClient, open_client
 from conductor_core.providers.errors import ServerFault, read_error_reply
 from conductor_core.workers.discovery import read_context, read_models
-from conductor_core.workers.pool import HttpWorker, error_of
+from conductor_core.workers.pool import GgufWorker, HttpWorker, error_of
 from conductor_core.workflow.model import Frozen
 
 _CHECK_S = 10.0
@@ -52,9 +52,6 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
 
     Uses its own connections, so that any event loop can call it. Asks nothing of a local or rehearsal worker.
     """
-    # When used: a pool without such a file needs no llama.cpp.
-    from conductor_core.workers.gguf import GgufWorker
-
     spec = worker.spec
     if not isinstance(worker, HttpWorker):
         if isinstance(worker, GgufWorker):

@@ -19,8 +19,8 @@ from conductor_core.chat.messages import Finished, Message, TextDelta, Worker, W
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.errors import WorkerContextOverflow, WorkerModelUnknown, WorkerRefused, WorkerStreamCut
 from conductor_core.inference import llama
+from conductor_core.inference.hub import ModelInUse, remove_file
 from conductor_core.inference.llama import Llama, shared_llama
-from conductor_core.inference.removal import ModelInUse, remove_file
 from conductor_core.settings import Settings
 from conductor_core.workers.health import check_health
 from conductor_core.workers.pool import open_worker

@@ -10,10 +10,10 @@ import pytest
 from huggingface_hub import file_download
 
 from conductor_core.files import FileLock
-from conductor_core.inference import hub, removal
+from conductor_core.inference import hub
 from conductor_core.inference.downloads import Downloads
 from conductor_core.inference.generation import ModelUnavailable, Unreachable
-from conductor_core.inference.removal import ModelInUse
+from conductor_core.inference.hub import ModelInUse
 from conductor_core.inference.shared import hold
 from conductor_core.inference.source import cache_folder, cached_folder, model_files
 from tests.loopback.inference.conftest import CHUNK, REF, weights_of
@@ -133,14 +133,14 @@ def test_a_model_in_use_is_not_deleted_and_one_that_is_not_is_gone_whole(model: 
     mark = hold(folder)
     assert mark is not None
     with pytest.raises(ModelInUse, match="another program on this machine has someone/small in memory"):
-        removal.remove(REF)
+        hub.remove(REF)
     mark.close()
-    assert weights_of(model) < removal.remove(REF) <= before
+    assert weights_of(model) < hub.remove(REF) <= before
     assert cached_folder(REF) is None
     assert not list(cache.glob("*small*"))
     for gone in (REF, "../../outside", "no id"):
         with pytest.raises(ModelUnavailable, match="the hub's cache has nothing of"):
-            removal.remove(gone)
+            hub.remove(gone)
 
 
 def test_a_part_that_another_program_writes_is_shown_as_moving_and_stays(model: Path, cache: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_link_in_the_cache_is_not_followed_by_a_removal(cache: Path, tmp_path:
     elsewhere.mkdir()
     cache_folder(REF).symlink_to(elsewhere)
     with pytest.raises(ModelUnavailable, match="is a link to"):
-        removal.remove(REF)
+        hub.remove(REF)
     assert elsewhere.is_dir()
 
 
@@ -175,12 +175,12 @@ def test_a_gguf_file_is_deleted_with_its_bytes_and_nothing_else(tmp_path: Path) 
     again = link.parents[1].with_name("d" * 40) / link.name
     again.parent.mkdir()
     again.symlink_to(blob)
-    assert removal.remove_file(link) == 0, "another revision has it, too"
+    assert hub.remove_file(link) == 0, "another revision has it, too"
     assert blob.exists()
-    assert removal.remove_file(again) == 100
+    assert hub.remove_file(again) == 100
     assert not blob.exists()
     own = tmp_path / "own.gguf"
     own.write_bytes(b"mine")
     link.symlink_to(own)
-    assert removal.remove_file(link) == 0
+    assert hub.remove_file(link) == 0
     assert own.exists(), "a link that a person made leads to a file of theirs"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.inference import gguf_digest
-from conductor_core.inference.gguf_digest import file_stamp, known_digest
+from conductor_core.inference import gguf_file as gguf_digest
+from conductor_core.inference.gguf_file import file_stamp, known_digest
 from tests.support.eventually import eventually
 
 

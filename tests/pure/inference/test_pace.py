@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from conductor_core.inference import pace, trial
+from conductor_core.inference import model as trial
+from conductor_core.inference import pace
 from conductor_core.inference.generation import InferenceError
 from conductor_core.inference.hardware import needs, place
 from conductor_core.inference.pace import (
+    CONDUCTORS,
     MOST_KEPT,
     READ_TOKENS,
+    SMALL_WORKERS,
     WRITTEN_TOKENS,
     Kept,
     Pace,
@@ -22,7 +25,6 @@ from conductor_core.inference.pace import (
     key_of,
     shape_of,
 )
-from conductor_core.inference.published import CONDUCTORS, SMALL_WORKERS
 
 TOY = Shape(
     "qwen2",

@@ -8,10 +8,9 @@ import pytest
 
 from conductor_core.chat.messages import Sampling
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, plan_grammar
-from conductor_core.inference import batching
-from conductor_core.inference.batching import Ending, Wanted, generate_together
+from conductor_core.inference import model as batching
 from conductor_core.inference.generation import Done, Generation, InferenceError, PromptTooLong
-from conductor_core.inference.model import LoadedModel
+from conductor_core.inference.model import Ending, LoadedModel, Wanted, generate_together
 from conductor_core.inference.shared import MOST_TOGETHER, shared_model
 from conductor_core.inference.source import inspect_folder
 from tests.support.tiny_models import random_model
