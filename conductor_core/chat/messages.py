@@ -464,6 +464,17 @@ class ToolCall(Frozen):
     arguments: str = ""
 
 
+class Weights(Frozen):
+    """The model that wrote an answer, as this program read it from its file.
+
+    Attributes:
+        parameters: how many numbers it has. sha256: of its file; None where that was not known in time.
+    """
+
+    parameters: int = Field(ge=0)
+    sha256: str | None = None
+
+
 class Finished(Frozen):
     """The provider said that the answer is complete. A stream without this was cut.
 
@@ -472,6 +483,7 @@ class Finished(Frozen):
         refusal: what the model, or a filter, said instead of an answer.
         tool_calls: the tools that it called instead of answering, or besides.
         departures: how the call or its answer departed from what was asked for.
+        weights: of a model whose file this program opened itself.
     """
 
     finish_reason: FinishReason
@@ -481,6 +493,7 @@ class Finished(Frozen):
     refusal: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     departures: tuple[Departure, ...] = ()
+    weights: Weights | None = None
 
     def ending(self, text: str) -> Ending:
         """Returns how an answer ended whose whole text is ``text``."""

@@ -72,6 +72,7 @@ def reuse(state: RunState, path: Path, step: Step, step_input: StepInput, record
             passed_on=recorded.ending == "completed" or state.on_incomplete == "allow",
             reasoning=recorded.reasoning,
             departures=recorded.departures,
+            weights=recorded.weights,
         )
     )
     task, ending, by = state.request.task, recorded.ending, recorded.answered_by

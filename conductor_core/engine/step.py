@@ -379,6 +379,7 @@ class StepCall:
                 passed_on=ending == "completed" or self._state.on_incomplete == "allow",
                 reasoning=brought.reasoning,
                 departures=finished.departures,
+                weights=finished.weights,
             ),
         )
         task = self._state.request.task

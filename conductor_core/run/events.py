@@ -21,6 +21,7 @@ from conductor_core.chat.messages import (
     OnIncomplete,
     ToolCall,
     Usage,
+    Weights,
 )
 from conductor_core.chat.progress import Progress
 from conductor_core.precision import Packed
@@ -485,6 +486,7 @@ class Answered(RunEvent):
         answered_by: the worker that answered instead of the step's own; None for its own.
         passed_on: whether steps that read this one get its output, if that is incomplete.
         departures: how the call or its answer departed from what was asked for.
+        weights: the model that answered, where this program opened its file.
     """
 
     path: Path
@@ -502,6 +504,7 @@ class Answered(RunEvent):
     answered_by: str | None = None
     passed_on: bool = True
     departures: tuple[Departure, ...] = ()
+    weights: Weights | None = None
 
 
 class StepCompleted(Answered):

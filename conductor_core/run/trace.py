@@ -20,6 +20,7 @@ from conductor_core.chat.messages import (
     Price,
     ToolCall,
     Usage,
+    Weights,
     conversation_of,
     sum_of_costs,
 )
@@ -109,7 +110,7 @@ class StepTrace(Paid):
 
     Attributes:
         output: the whole answer, what has streamed so far, or the partial text of a failed step.
-        ending, refusal, tool_calls, answered_by, passed_on, departures: see ``StepCompleted``.
+        ending, refusal, tool_calls, answered_by, passed_on, departures, weights: see ``StepCompleted``.
         started_ms: since the run began. first_token_ms, duration_ms: since the step started.
         attempts: the failed calls that another followed.
         given: who wrote or pinned the output; None: the step's worker answered.
@@ -139,6 +140,7 @@ class StepTrace(Paid):
     passed_on: bool = True
     departures: tuple[Departure, ...] = ()
     model: str | None = None
+    weights: Weights | None = None
     started_ms: float | None = None
     first_token_ms: float | None = None
     duration_ms: float | None = None
@@ -754,6 +756,7 @@ def _apply_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> N
     step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
     step.ending, step.refusal, step.tool_calls = event.ending, event.refusal, event.tool_calls
     step.answered_by, step.passed_on, step.departures = event.answered_by, event.passed_on, event.departures
+    step.weights = event.weights
     if event.reasoning is not None:
         step.reasoning = event.reasoning
 

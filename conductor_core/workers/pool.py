@@ -1,5 +1,6 @@
 """Opens a worker of any real provider. ``providers.client`` asks servers; this makes workers' errors."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -7,7 +8,7 @@ from types import MappingProxyType
 
 import httpx2
 
-from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Worker, WorkerSpec
+from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Weights, Worker, WorkerSpec
 from conductor_core.errors import (
     BadInput,
     PoolInvalid,
@@ -38,7 +39,8 @@ from conductor_core.inference.generation import (
     ProcessEnded,
     PromptTooLong,
 )
-from conductor_core.inference.llama import REQUEST, URL, shared_llama
+from conductor_core.inference.gguf_file import known_digest
+from conductor_core.inference.llama import REQUEST, URL, checked, shared_llama
 from conductor_core.inference.shared import shared_model
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TYPED_KEY, TypedKeys
@@ -83,6 +85,7 @@ class LocalWorker:
             async with aclosing(self._model.stream(generation)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Done):
+                        loaded = self._model.loaded
                         for chunk in answer.rest():
                             yield chunk
                         yield Finished(
@@ -90,6 +93,7 @@ class LocalWorker:
                             usage=piece.usage,
                             model=self.spec.model,
                             departures=answer.departures,
+                            weights=loaded and Weights(parameters=loaded.files.parameters),
                         )
                         return
                     allowed -= len(piece.encode())
@@ -116,13 +120,15 @@ class GgufWorker:
     Attributes: file: the one that ``spec.model`` names.
     """
 
-    def __init__(self, spec: WorkerSpec, models_folder: Path, idle_s: float | None = None) -> None:
-        """``models_folder``: where our own files lie, for a model named by its title (``inference.found``). ``idle_s``:
-        seconds without a request after which its process ends; None: what it was before.
+    def __init__(self, spec: WorkerSpec, models_folder: Path, data_folder: Path, idle_s: float | None = None) -> None:
+        """``models_folder``: where our own files lie, for a model named by its title (``inference.found``).
+        ``data_folder``: where digests of files are kept. ``idle_s``: seconds without a request after which its process
+        ends; None: what it was before.
 
         Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know.
         """
         self.spec, self._params = spec, _params_of(spec)
+        self._data_folder = data_folder
         self.file = file = gguf_path(spec.model, models_folder)
         self._llama = shared_llama(file, None if spec.lora is None else expand_path(spec.lora))
         if idle_s is not None:
@@ -152,11 +158,17 @@ class GgufWorker:
                 asked = self._client.ask(inert, body, passed=passed, watch=turn.progress(params.max_tokens))
                 async with aclosing(asked) as chunks:
                     async for chunk in chunks:
-                        yield chunk
+                        if isinstance(chunk, Finished):
+                            yield chunk.model_copy(update={"weights": await asyncio.to_thread(self._weights)})
+                        else:
+                            yield chunk
         except ServerFault as fault:
             raise error_of(fault) from fault
         except (InferenceError, httpx2.TransportError) as error:
             raise _kind_of(error)(f"worker {self.spec.name}: {error}") from error
+
+    def _weights(self) -> Weights:
+        return Weights(parameters=checked(self.file).parameters, sha256=known_digest(self.file, self._data_folder))
 
     async def aclose(self) -> None:
         """The model stays with the process, for all who share it."""
@@ -260,5 +272,5 @@ def open_worker(spec: WorkerSpec, settings: Settings, keys: TypedKeys | None = N
     if spec.provider == "local":
         return LocalWorker(spec, settings.model_idle_s)
     if spec.provider == "gguf":
-        return GgufWorker(spec, settings.models_folder, settings.model_idle_s)
+        return GgufWorker(spec, settings.models_folder, settings.data_folder, settings.model_idle_s)
     raise BadInput(f"worker {spec.name}: a rehearsal worker is simulated and has no provider to open")

@@ -4,7 +4,7 @@ The record of the program says more; this one needs nothing of it. What people a
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -116,6 +116,8 @@ def _common(event: Fields) -> Iterator[str]:
     for name in ("error_code", "reason", "because", "ending", "model", "answered_by", "output_sha256"):
         if event.get(name):
             yield f"- {name}: {_line(event[name])}"
+    if isinstance(weights := event.get("weights"), Mapping):
+        yield f"- weights: {_line(weights.get('parameters'))} parameters, SHA-256 {_line(weights.get('sha256'))}"
     if "output" in event or event.get("kind") in ("run.completed", "step.failed"):
         yield f"- {_cost(event)}"
     if event.get("passed_on") is False:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import signal
 import stat
@@ -15,10 +16,11 @@ from typing import Any
 import pytest
 from gguf import GGUFReader
 
-from conductor_core.chat.messages import Finished, Message, TextDelta, Worker, WorkerSpec
+from conductor_core.chat.messages import Finished, Message, TextDelta, Weights, Worker, WorkerSpec
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.errors import WorkerContextOverflow, WorkerModelUnknown, WorkerRefused, WorkerStreamCut
 from conductor_core.inference import llama
+from conductor_core.inference.gguf_file import read_header
 from conductor_core.inference.hub import ModelInUse, remove_file
 from conductor_core.inference.llama import Llama, shared_llama
 from conductor_core.settings import Settings
@@ -81,6 +83,8 @@ async def test_a_file_answers_and_says_what_it_took(file: Path) -> None:
     assert (end.finish_reason, end.model) == ("length", "tiny.gguf")
     assert end.usage is not None
     assert (end.usage.output_tokens, end.usage.estimated) == (12, False)
+    whole = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert end.weights == Weights(parameters=read_header(file).parameters, sha256=whole)
     health = await check_health(worker_of(file))
     assert health.ok
     assert "F32" in health.detail

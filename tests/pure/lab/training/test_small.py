@@ -135,7 +135,7 @@ def test_llama_cpp_writes_with_the_adapter_what_the_trained_model_writes(base: P
         )
 
         async def answer() -> str:
-            worker = GgufWorker(spec, base.parent)
+            worker = GgufWorker(spec, base.parent, base.parent)
             chunks = worker.answer([Message(role="user", content="Which way is north?")])
             text = "".join([chunk.text async for chunk in chunks if isinstance(chunk, TextDelta)])
             await worker.aclose()
