@@ -69,6 +69,18 @@ class FileLock:
         os.close(self._file)
 
 
+def is_locked(path: Path) -> bool:
+    """Tells whether somebody holds the lock of a file that is there. Raises nothing."""
+    try:
+        lock = FileLock(path)
+    except OSError:
+        return False
+    try:
+        return not lock.try_acquire()
+    finally:
+        lock.close()
+
+
 # Files for their owner alone.
 
 

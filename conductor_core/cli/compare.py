@@ -78,7 +78,7 @@ def compare_command(
     if len(traces) == 1:
         lines: Iterable[str] = _rounds_lines(traces[0])
     else:
-        lines = _pair_lines(comparing.compare_runs(*traces)) if len(traces) == 2 else _table_lines(traces)
+        lines = _pair_lines(comparing.compare_runs(traces[0], traces[1])) if len(traces) == 2 else _table_lines(traces)
     print("\n".join(lines))
     return 0
 

@@ -15,7 +15,7 @@ from conductor_core.analysis.documents import cost_document
 from conductor_core.cli import inputs, options
 from conductor_core.cli.carry_out import stopping
 from conductor_core.cli.inputs import needs_extra, opened_store
-from conductor_core.cli.output import one_line, print_json
+from conductor_core.cli.output import one_line, print_either
 from conductor_core.cli.progress import Line
 from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
@@ -99,10 +99,8 @@ def evaluate(choices: EvaluationChoices, db: str | None, settings: Settings, *, 
         if prepared.pool.simulated and not prepared.suite.simulated and not quiet:
             print("simulated workers only know rehearsal tasks; expect wrong answers", file=sys.stderr)
         ended, code = asyncio.run(_evaluated(prepared, store, quiet=quiet))
-    if as_json:
-        print_json(document(ended))
-    else:
-        print(report.markdown(ended.plan, ended.summary) if ended.outcomes else "no task was finished")
+    text = report.markdown(ended.plan, ended.summary) if ended.outcomes else "no task was finished"
+    print_either(as_json, lambda: document(ended), lambda: [text])
     if ended.stopped is not None:
         print(
             f"stopped: {ended.stopped}; {len(ended.outcomes)} of {prepared.runs} outcomes are kept; "
@@ -251,14 +249,7 @@ def evaluate_command(
 
 def _list(pool: str, *, as_json: bool) -> int:
     agents = [spec.name for spec in read_specs(pool)]
+    groups = {name: orchestrators.group(name, agents) for name in orchestrators.GROUPS}
     names = orchestrators.group("all", agents, untrained=True)
-    if as_json:
-        print_json(
-            {
-                "orchestrators": names,
-                "groups": {name: orchestrators.group(name, agents) for name in orchestrators.GROUPS},
-            }
-        )
-        return 0
-    print(orchestrators.described())
+    print_either(as_json, lambda: {"orchestrators": names, "groups": groups}, lambda: [orchestrators.described()])
     return 0

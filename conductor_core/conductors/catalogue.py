@@ -11,6 +11,7 @@ OWNER/NAME                      a model of the hub, which the Models page or ``m
 URL#MODEL                       an OpenAI-compatible server
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -46,8 +47,6 @@ from conductor_core.workflow.model import Frozen
 
 TINY_FOLDER = Path(__file__).parent / "tiny"
 ADAPTER = Path(__file__).parent / "small" / "adapter.gguf"
-
-
 NO_BASE = "the model of the Conductor small is not here: `conductor models pull small` gets it (98 MB)"
 
 
@@ -200,16 +199,12 @@ def unknown(name: str, settings: Settings) -> UnknownConductor:
     """Returns the error for a Conductor of which nothing is known."""
     if name.partition(": ")[0] in OWNERS:
         return UnknownConductor(f"{one_line(name)} is no longer on this machine; `conductor models list` shows what is")
-    return UnknownConductor(
-        f"no Conductor {name[:80]!r}: name {TINY}, {SMALL}, one of {_names(settings)}, a model folder, a GGUF file, a "
-        "hub id (owner/name) or URL#MODEL of a server"
-    )
-
-
-def _names(settings: Settings) -> str:
-    """Returns the names of the data folder's Conductors, for a message."""
     names = ", ".join(listed(settings)[0])
-    return f"your conductors files ({names})" if names else f"{settings.conductors_folder}/*.toml (none yet)"
+    files = f"your conductors files ({names})" if names else f"{settings.conductors_folder}/*.toml (none yet)"
+    return UnknownConductor(
+        f"no Conductor {name[:80]!r}: name {TINY}, {SMALL}, one of {files}, a model folder, a GGUF file, a hub id "
+        "(owner/name) or URL#MODEL of a server"
+    )
 
 
 def _server_and_model(ref: str) -> tuple[str, str]:
@@ -254,8 +249,10 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
         options.append(_downloaded(hub_id, model_folder) if model_folder else _to_download(hub_id))
     for hub_id in cached_hub_ids():
         model_folder = cached_folder(hub_id)
-        if hub_id not in CONDUCTORS and model_folder is not None and _writes_text(model_folder):
-            options.append(_downloaded(hub_id, model_folder))
+        if hub_id not in CONDUCTORS and model_folder is not None:
+            with suppress(ModelUnavailable):  # others write no text
+                inspect_folder(model_folder)
+                options.append(_downloaded(hub_id, model_folder))
     return options
 
 
@@ -368,14 +365,6 @@ def _of_file(ref: str, file: FoundFile) -> ConductorOption:
         context=header.context,
         **said,
     )
-
-
-def _writes_text(folder: Path) -> bool:
-    try:
-        inspect_folder(folder)
-    except ModelUnavailable:
-        return False
-    return True
 
 
 def _downloaded(ref: str, folder: Path, **said: Any) -> ConductorOption:

@@ -14,12 +14,7 @@ from conductor_core.conductors.prompts import STATIC_MESSAGES, PromptKind, asked
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.errors import ConductorUnavailable, PromptOverflows, UnknownConductor
 from conductor_core.files import is_folder
-from conductor_core.inference.generation import (
-    Done,
-    Generation,
-    InferenceError,
-    PromptTooLong,
-)
+from conductor_core.inference.generation import Done, Generation, InferenceError, PromptTooLong
 from conductor_core.inference.shared import shared_model
 from conductor_core.settings import Settings
 
@@ -144,7 +139,9 @@ class LocalConductor:
             seed=request.seed,
             static_messages=0 if short else STATIC_MESSAGES,
             grammar=plan_grammar(shape) if shape else None,
-            forcing=_budget(shape) if shape else None,
+            forcing=PlanBudget(shape.max_steps, task_first=shape.task_first, thought_casts=bool(shape.phrases))
+            if shape
+            else None,
             keep_choices=True,
             answer_begins=ANSWER_BEGINS,
             usual_tokens=USUAL_TOKENS,
@@ -182,7 +179,3 @@ def configured(config: LocalConfig, spec: ConductorSpec, name: str) -> LocalConf
             'or give prompt = "full" to try it'
         )
     return config
-
-
-def _budget(shape: PlanShape) -> PlanBudget:
-    return PlanBudget(shape.max_steps, task_first=shape.task_first, thought_casts=bool(shape.phrases))

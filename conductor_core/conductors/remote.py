@@ -212,11 +212,22 @@ class RemoteConductor:
         self._prompt: PromptKind = spec.prompt or "full"
         self._wants_form = settings.constrained if spec.constrained is None else spec.constrained
         self._server = server
+        variable = spec.api_key_env or (API_KEY_VARIABLE if "://" in name else None)
+        asked = WorkerSpec(
+            name="conductor",
+            provider="openai",
+            model=spec.model,
+            base_url=spec.base_url,
+            api_key_env=spec.api_key_env,
+            timeout_s=spec.timeout_s or READ_TIMEOUT_S,
+            # Thoughts may be longer than a plan.
+            max_output_bytes=max(MOST_THOUGHT_BYTES, 2 * settings.plan_max_bytes),
+        )
         self._client = ModelClient(
-            self._asked(spec, settings.plan_max_bytes),
+            asked,
             OpenAIDialect(),
             f"Conductor {one_line(spec.model if '://' in name else name, limit=_MOST_NAME)}",
-            key_hint=self._key_hint(),
+            key_hint=f"set {variable} to its key" if variable else "name the variable of its key in api_key_env",
             size_hint="no plan needs that: choose another Conductor, or lower its max_tokens",
             limit_s=spec.timeout_s or ANSWER_TIMEOUT_S,
             # One event may hold the whole answer, each character of it escaped, and all that is told of its tokens.
@@ -225,23 +236,6 @@ class RemoteConductor:
             socket=socket,
         )
         masking.remember_variable(spec.api_key_env)
-
-    @staticmethod
-    def _asked(spec: ConductorSpec, plan_max_bytes: int) -> WorkerSpec:
-        """Returns the server of ``spec`` as the client takes it. Thoughts may be longer than a plan."""
-        return WorkerSpec(
-            name="conductor",
-            provider="openai",
-            model=spec.model,
-            base_url=spec.base_url,
-            api_key_env=spec.api_key_env,
-            timeout_s=spec.timeout_s or READ_TIMEOUT_S,
-            max_output_bytes=max(MOST_THOUGHT_BYTES, 2 * plan_max_bytes),
-        )
-
-    def _key_hint(self) -> str:
-        variable = self._spec.api_key_env or (API_KEY_VARIABLE if "://" in self._name else None)
-        return f"set {variable} to its key" if variable else "name the variable of its key in api_key_env"
 
     @property
     def info(self) -> ConductorInfo:

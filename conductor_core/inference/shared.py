@@ -21,15 +21,8 @@ from typing import TYPE_CHECKING
 
 from conductor_core.chat.messages import Usage
 from conductor_core.chat.progress import Notify, Progress, watcher
-from conductor_core.files import FileLock, expand_path, is_folder
-from conductor_core.inference.generation import (
-    Done,
-    Generation,
-    InferenceError,
-    Interrupted,
-    Written,
-    sparingly,
-)
+from conductor_core.files import FileLock, expand_path, is_folder, is_locked
+from conductor_core.inference.generation import Done, Generation, InferenceError, Interrupted, Written, sparingly
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
 from conductor_core.inference.source import inspect_folder, local_folder, model_files
 
@@ -39,8 +32,6 @@ if TYPE_CHECKING:
 MOST_TOGETHER = 16
 """The most calls in one batch: more calls would not make a pass of a small model cheaper for each."""
 
-KEPT_PARAMETERS = SMALL_PARAMETERS
-"""Smaller models stay in memory: they take next to none, and the first plan after a pause should not wait."""
 OF_LATE_S = 60.0
 """A model that was not used for so long leaves when another is loaded: a run's own models follow each other sooner."""
 
@@ -67,11 +58,6 @@ def release(ref: str) -> bool:
         return model is None or model._go()
 
 
-def _fits(call: "_Call") -> bool:
-    """Tells whether a call may be one of a batch: a call with a kept prefix is quicker by itself."""
-    return call.generation.static_messages == 0
-
-
 def _key(ref: str) -> str:
     folder = expand_path(ref)
     return str(folder.resolve()) if is_folder(folder) else ref
@@ -88,6 +74,11 @@ class _Call:
     notify: Callable[[str | Done | Exception], None]
     cancelled: threading.Event
     progress: Notify
+
+    @property
+    def fits(self) -> bool:
+        """Whether it may be one of a batch: with a kept prefix it is quicker by itself."""
+        return self.generation.static_messages == 0
 
 
 class SharedModel:
@@ -121,6 +112,11 @@ class SharedModel:
         return self._waiting > 0
 
     @property
+    def is_small(self) -> bool:
+        """Whether it stays in memory: it takes next to none, and the first plan after a pause should not wait."""
+        return self.loaded is None or self.loaded.files.parameters < SMALL_PARAMETERS
+
+    @property
     def placement(self) -> Placement | None:
         """Where the model runs, or would run as far as is known without loading it; None if that is unknown."""
         if self.loaded is not None:
@@ -140,13 +136,11 @@ class SharedModel:
         queue: asyncio.Queue[str | Done | Exception] = asyncio.Queue()
         cancelled = threading.Event()
 
-        watched = watcher()
+        sparing = sparingly(watcher())
 
         def told(made: Progress) -> None:
             with suppress(RuntimeError):  # the loop was closed: nobody listens any more
                 loop.call_soon_threadsafe(sparing, made)
-
-        sparing = sparingly(watched)
 
         def notify(item: str | Done | Exception) -> None:
             try:
@@ -190,9 +184,9 @@ class SharedModel:
     def _next_calls(self) -> list[_Call]:
         """Takes the calls of one turn; empty if an earlier turn has answered all."""
         with _models_lock:
-            small = self.loaded is not None and self.loaded.files.parameters < SMALL_PARAMETERS
+            small = self.loaded is not None and self.is_small
             taken = [self._calls.popleft()] if self._calls else []
-            while small and self._calls and len(taken) < MOST_TOGETHER and _fits(taken[0]) and _fits(self._calls[0]):
+            while small and self._calls and len(taken) < MOST_TOGETHER and taken[0].fits and self._calls[0].fits:
                 taken.append(self._calls.popleft())
             return taken
 
@@ -200,18 +194,18 @@ class SharedModel:
         if len(calls) > 1:
             from conductor_core.inference.model import Wanted, generate_together
 
-            return generate_together(
+            generate_together(
                 model,
                 [
                     Wanted(call.generation, call.notify, call.cancelled.is_set, functools.partial(self._ended, call))
                     for call in calls
                 ],
             )
+            return
         (call,) = calls
         result = model.generate(call.generation, call.notify, call.cancelled.is_set, call.progress)
         if result is not None:
             self._ended(call, result)
-        return None
 
     def _ended(self, call: _Call, ending: Written | Exception) -> None:
         if isinstance(ending, Exception):
@@ -242,22 +236,23 @@ class SharedModel:
             for call in waiting():
                 call.progress(made)
 
-        def require_somebody() -> None:
+        with _loading_lock:
             if not waiting():
                 raise Interrupted
-
-        with _loading_lock:
-            require_somebody()
             files = model_files(self.ref)
             notify(Progress(phase="loading", done=0, total=files.size_bytes))
             placement = place(files.parameters)
             free = free_ram_bytes()
             short = placement.device != "cpu" or (free is not None and free < placement.needed_bytes)
-            self._unload_idle_others(0.0 if short else OF_LATE_S)
+            with _models_lock:
+                for other in _models.values():
+                    if other is not self:
+                        other._leave(0.0 if short else OF_LATE_S)
             # The one import that brings in torch: an inspector with remote models never pays for it.
             from conductor_core.inference.model import LoadedModel
 
-            require_somebody()
+            if not waiting():
+                raise Interrupted
             start = time.perf_counter()
             self._in_use = hold(files.folder)
             try:
@@ -270,16 +265,9 @@ class SharedModel:
             self.load_s = time.perf_counter() - start
             return self.loaded
 
-    def _unload_idle_others(self, unused_s: float) -> None:
-        with _models_lock:
-            for other in _models.values():
-                if other is not self:
-                    other._leave(unused_s)
-
     def _leave(self, unused_s: float) -> bool:
         """Leaves memory if nobody has used it for ``unused_s``; small models stay. The caller has the lock."""
-        small = self.loaded is None or self.loaded.files.parameters < KEPT_PARAMETERS
-        if small or time.monotonic() - self._used_s < unused_s:
+        if self.is_small or time.monotonic() - self._used_s < unused_s:
             return False
         return self._go()
 
@@ -301,9 +289,7 @@ class SharedModel:
     def _leave_later(self) -> None:
         """Starts the timer that lets the model leave once nobody has asked for it for ``idle_s``."""
         with _models_lock:
-            if self.idle_s is None or self._timer is not None or self.loaded is None:
-                return
-            if self.loaded.files.parameters < KEPT_PARAMETERS:
+            if self.idle_s is None or self._timer is not None or self.is_small:
                 return
             wait_s = max(0.0, self.idle_s - (time.monotonic() - self._used_s)) + 0.01
             self._timer = threading.Timer(wait_s, self._leave_if_idle)
@@ -339,10 +325,4 @@ def hold(folder: Path) -> FileLock | None:
 
 def is_held(folder: Path) -> bool:
     """Tells whether any process has the model in memory."""
-    if not (folder / "config.json").is_file():
-        return False
-    lock = FileLock(folder / "config.json")
-    try:
-        return not lock.try_acquire()
-    finally:
-        lock.close()
+    return (folder / "config.json").is_file() and is_locked(folder / "config.json")

@@ -163,17 +163,10 @@ def _newest_snapshot(repository: Path) -> Path | None:
         with suppress(OSError):  # a link to nowhere, or deleted just now
             aged.append((each.stat().st_mtime, each))
     snapshots = [each for _, each in sorted(aged, reverse=True)]
-    newest = _newest_commit(repository)
-    snapshots.sort(key=lambda each: each.name != newest)
+    with suppress(OSError, ValueError):  # the commit that the hub named last as the newest comes first
+        newest = (repository / "refs" / "main").read_text(encoding="utf-8").strip()
+        snapshots.sort(key=lambda each: each.name != newest)
     return next((each for each in snapshots if (each / "config.json").is_file() and _weights_complete(each)), None)
-
-
-def _newest_commit(repository: Path) -> str | None:
-    """Returns the commit that the hub named last as the newest; None if the cache does not say."""
-    try:
-        return (repository / "refs" / "main").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return None
 
 
 def _weights_complete(folder: Path) -> bool:

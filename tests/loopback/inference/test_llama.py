@@ -83,7 +83,7 @@ async def test_a_file_answers_and_says_what_it_took(file: Path) -> None:
     assert (end.finish_reason, end.model) == ("length", "tiny.gguf")
     assert end.usage is not None
     assert (end.usage.output_tokens, end.usage.estimated) == (12, False)
-    whole = hashlib.sha256(file.read_bytes()).hexdigest()
+    whole = hashlib.sha256(await asyncio.to_thread(file.read_bytes)).hexdigest()
     assert end.weights == Weights(parameters=read_header(file).parameters, sha256=whole)
     health = await check_health(worker_of(file))
     assert health.ok
