@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -108,7 +108,7 @@ def _task(value: Any, place: str) -> str:
         value = next((value[key] for key in _TASK_KEYS if key in value), None)
     if not isinstance(value, str):
         raise BadInput(f'{place}: no task: write {{"task": "..."}} or a JSON string')
-    return _whole(lambda: given_text(value, "task"), place)
+    return given_text(value, f"{place}: the task")
 
 
 def _id(row: dict[str, Any], place: str, number: int) -> str:
@@ -119,14 +119,7 @@ def _id(row: dict[str, Any], place: str, number: int) -> str:
         raise BadInput(f"{place}: the id is neither a text nor a whole number")
     if len(id_) > _LONGEST_ID:
         raise BadInput(f"{place}: the id has {len(id_)} characters: at most {_LONGEST_ID}")
-    return _whole(lambda: given_text(id_, "id"), place)
-
-
-def _whole(read: Callable[[], str], place: str) -> str:
-    try:
-        return read()
-    except BadInput as error:
-        raise BadInput(f"{place}: {error}") from None
+    return given_text(id_, f"{place}: the id")
 
 
 def _workflow(given: Any, place: str, agents: Sequence[str], limits: Limits) -> Workflow:
@@ -341,21 +334,16 @@ class BatchProgress(Line):
         """``12 done · 32 running · 1 failed · 4.1/s · $0.0021 · 38 s left``; without the time once nothing is left."""
         done = self._before + self._ended["completed"]
         failed = self._ended.total() - self._ended["completed"]
-        parts = [f"{done} done", f"{self._running} running", f"{failed} failed", self._rate()]
-        return " · ".join([*parts, in_list(self._cost, estimated=self._estimated), *self._left()])
+        rate = f"{self.per_s:.1f}/s" if self.per_s >= 1 or self.per_s == 0 else f"{60 * self.per_s:.1f}/min"
+        cost = in_list(self._cost, estimated=self._estimated)
+        parts = [f"{done} done", f"{self._running} running", f"{failed} failed", rate, cost]
+        if left := self._total - self._before - self._ended.total():
+            parts.append(f"{seconds(1000 * left / self.per_s)} left" if self.per_s else "unknown time left")
+        return " · ".join(parts)
 
     def _show(self) -> None:
         done, said = self._before + self._ended.total(), self.line
         self.show(done, self._total, lambda: f"{done} of {self._total} · {said}", said=said)
-
-    def _rate(self) -> str:
-        per_s = self.per_s
-        return f"{per_s:.1f}/s" if per_s >= 1 or per_s == 0 else f"{60 * per_s:.1f}/min"
-
-    def _left(self) -> list[str]:
-        if not (left := self._total - self._before - self._ended.total()):
-            return []
-        return [f"{seconds(1000 * left / self.per_s)} left" if self.per_s else "unknown time left"]
 
 
 def task_line(id_: str, trace: RunTrace) -> str:
@@ -389,7 +377,7 @@ class _Batch:
             len(tasks),
             len(self._done),
             self._before,
-            estimated=self._guessed(earlier.traces),
+            estimated=any(map(is_estimated, earlier.traces)),
             quiet=given.quiet,
             answers=not given.as_json,
         )
@@ -502,10 +490,6 @@ class _Batch:
         document = {"id": id_, "from_store": from_store, "earlier": earlier, **documents.run_document(trace)}
         print_json(document, indent=None)
 
-    @staticmethod
-    def _guessed(traces: Iterable[RunTrace]) -> bool:
-        return any(is_estimated(trace) for trace in traces)
-
     def _summary(self) -> list[str]:
         statuses = [trace.status for trace in self._ended.values()]
         completed = statuses.count("completed")
@@ -515,7 +499,7 @@ class _Batch:
         not_begun = len(self._tasks) - len(self._done) - len(self._ended)
         parts += [f"{not_begun} not begun"] if not_begun else []
         now = sum(map(cost_so_far, self._ended.values()), Cost())
-        before, ended = self._guessed(self._earlier.traces), self._guessed(self._ended.values())
+        before, ended = (any(map(is_estimated, each)) for each in (self._earlier.traces, self._ended.values()))
         cost = in_list(now, estimated=ended)
         if self._earlier.runs:
             both = in_list(self._before + now, estimated=before or ended)

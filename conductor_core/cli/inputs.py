@@ -45,13 +45,17 @@ def read_settings() -> Settings:
 
 
 def given_text(text: str, what: str) -> str:
-    """Returns ``text`` from the command line. Refuses one that is empty, or has bytes that are not UTF-8."""
+    """Returns ``text`` that was given. Refuses one that is empty, or has bytes that are not UTF-8.
+
+    ``what`` names it, after its place: ``task`` or ``line 3: the task``.
+    """
+    name = what if ": " in what else f"the {what}"
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadInput(f"the {what} is not valid UTF-8 text") from None
+        raise BadInput(f"{name} is not valid UTF-8 text") from None
     if not text.strip():
-        raise BadInput(f"the {what} is empty")
+        raise BadInput(f"{name} is empty")
     return text
 
 

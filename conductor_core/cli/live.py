@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime
 from typing import assert_never
 
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
@@ -58,11 +57,14 @@ def waits(trace: RunTrace, db: str | None = None) -> str:
     return f"run {trace.run_id} waits for an approval of {what}: conductor approve {again}, or deny"
 
 
+_AT = "%Y-%m-%d %H:%M:%S UTC"
+
+
 def record_lines(trace: RunTrace) -> Iterator[str]:
     """Yields a line for each request with its decision, and for each command that was refused."""
     for approval in trace.approvals:
         rules = ", ".join(approval.rules)
-        yield f"{approval.number}  {_time(approval.requested_at_utc)}  {asked(approval)} · gate {rules}"
+        yield f"{approval.number}  {approval.requested_at_utc:{_AT}}  {asked(approval)} · gate {rules}"
         if approval.decided_by is None or approval.decided_at_utc is None:
             yield f"   {'replaced by an edit' if approval.status == 'replaced' else approval.status}"
             continue
@@ -72,20 +74,16 @@ def record_lines(trace: RunTrace) -> Iterator[str]:
         how = "approved" if approval.status == "granted" else approval.status
         by = who(trace, approval.decided_by)
         taken_over = "taken over, " if approval.carried_from else ""
-        yield f"   {_time(approval.decided_at_utc)}  {taken_over}{how}{rest} by {by}{where}{note}"
+        yield f"   {approval.decided_at_utc:{_AT}}  {taken_over}{how}{rest} by {by}{where}{note}"
     for refused in trace.refused:
         by = who(trace, refused.caller)
-        yield f"-  {_time(refused.at_utc)}  refused to {refused.asked}, asked by {by}: {one_line(refused.reason, 300)}"
+        yield f"-  {refused.at_utc:{_AT}}  refused to {refused.asked}, asked by {by}: {one_line(refused.reason, 300)}"
 
 
 def who(trace: RunTrace, caller: Caller) -> str:
     """Returns who caused something in a run. Of an imported run that is its file's word, if it did not come with us."""
     own = trace.imported is None or trace.imported.recorded
     return f"{one_line(caller.in_words, 60)}{'' if own else ' (says the file)'}"
-
-
-def _time(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 _REPORT_EVERY_MS = 5_000

@@ -180,13 +180,8 @@ def search(
             ]
         else:
             page = found.texts(typed, asked, field, before, limit)
-            _keep_search(
-                store,
-                typed,
-                [*asked.names, *([] if field is None else ["in"])],
-                "texts",
-                [hit.run_id for hit in page.hits],
-            )
+            names = [*asked.names, *([] if field is None else ["in"])]
+            _keep_search(store, typed, names, "texts", [hit.run_id for hit in page.hits])
             before = page.before
             document = {"hits": [_hit_document(hit) for hit in page.hits], "before": before}
             lines = [each for hit in page.hits for each in _hit_lines(hit)]
@@ -311,14 +306,11 @@ def spending(only: Only, db: options.Db = None, as_json: options.AsJson = False)
         rows, lag = store.search.spending(only(store)), store.search.lag()
     lines = [
         f"{row.day}  {row.agent:20}  {one_line(row.person, 30):30}  {row.calls:6,} calls  {row.tokens:10,} tokens  "
-        f"{'simulated' if row.simulated else _usd(row.known_usd, row.unpriced)}"
+        + ("simulated" if row.simulated else f"${row.known_usd:.4f}")
+        + (f" and {counted(row.unpriced, 'call')} of unknown cost" if row.unpriced and not row.simulated else "")
         for row in rows
     ]
     return _print({"spending": _plain(rows)}, lines or ["no calls"], lag, as_json=as_json)
-
-
-def _usd(known_usd: float, unpriced: int) -> str:
-    return f"${known_usd:.4f}" + (f" and {counted(unpriced, 'call')} of unknown cost" if unpriced else "")
 
 
 @_filtered

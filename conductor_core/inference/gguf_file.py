@@ -119,10 +119,8 @@ def read_header(path: Path) -> GgufHeader:
     try:
         with open_regular(path) as file:
             return _Reader(path, file).header()
-    except OSError as error:
-        raise GgufFault(path, error.strerror or str(error)) from error
-    except ValueError as error:  # a path cannot hold a zero character
-        raise GgufFault(path, str(error)) from error
+    except (OSError, ValueError) as error:  # a path cannot hold a zero character
+        raise GgufFault(path, getattr(error, "strerror", None) or str(error)) from error
 
 
 class _Reader:
@@ -191,8 +189,10 @@ class _Reader:
         """Returns a number, the beginning of a text, a short list of numbers, or how many entries a list has."""
         if kind == _STRING:
             return self._text().decode(errors="replace")
+        if kind in _NUMBERS:
+            return struct.unpack(_NUMBERS[kind], self._take(struct.calcsize(_NUMBERS[kind])))[0]
         if kind != _ARRAY:
-            return self._number(kind, key)
+            raise self._fault(f"{key[:80]!r} has an unknown type")
         of = self._u32()
         if of == _STRING:
             count = self._count(repr(key[:80]), self._limit, least_bytes=8)
@@ -206,12 +206,6 @@ class _Reader:
             self._skip(count * each)
             return _Count(count)
         return tuple(value for (value,) in struct.iter_unpack(_NUMBERS[of], self._take(count * each)))
-
-    def _number(self, kind: int, key: str) -> Any:
-        if kind not in _NUMBERS:
-            raise self._fault(f"{key[:80]!r} has an unknown type")
-        form = _NUMBERS[kind]
-        return struct.unpack(form, self._take(struct.calcsize(form)))[0]
 
     def _tensor(self) -> "_Tensor":
         self._text(_MOST_KEY_BYTES)

@@ -73,6 +73,7 @@ _ROOT = URL.removesuffix("/v1")
 _STDERR_BYTES = 16_384
 _FOLDER = "conductor-gguf-"
 _ROUNDS = 4
+_OF_OLLAMA = " (Ollama changes some models so that only its own server runs them: `ollama serve`, then URL#MODEL)"
 
 log = logging.getLogger(__name__)
 
@@ -262,7 +263,9 @@ class Llama:
         child = await asyncio.to_thread(self._started, gone)
         while not child.is_ready:
             if child.process.poll() is not None:
-                raise ModelUnavailable(await asyncio.to_thread(self._why_not_loaded, child))
+                hint = _OF_OLLAMA if self.file.name.startswith("sha256-") else ""
+                why = await asyncio.to_thread(child.why)
+                raise ModelUnavailable(f"{self.file.name} could not be loaded: {why}{hint}")
             notify(
                 Progress(phase="loading", done=min(child.resident_bytes, child.size_bytes - 1), total=child.size_bytes)
             )
@@ -272,7 +275,10 @@ class Llama:
 
     def _started(self, gone: threading.Event) -> "_Child":
         """Returns the process that runs the files as they are now, started if need be. Raises: ModelUnavailable."""
-        stamps = tuple(_stamp_of(each) for each in (self.file, self.lora) if each is not None)
+        try:
+            stamps = tuple(file_stamp(each) for each in (self.file, self.lora) if each is not None)
+        except OSError as error:
+            raise ModelNotHere(f"{error.filename}: {error.strerror or error}") from error
         with self._lock:
             child = self._child
             if child is not None and (child.process.poll() is not None or child.stamps != stamps):
@@ -305,11 +311,6 @@ class Llama:
         if self._folder is not None:
             for path in self._folder.iterdir():
                 path.unlink(missing_ok=True)
-
-    def _why_not_loaded(self, child: "_Child") -> str:
-        own = " (Ollama changes some models so that only its own server runs them: `ollama serve`, then URL#MODEL)"
-        hint = own if self.file.name.startswith("sha256-") else ""
-        return f"{self.file.name} could not be loaded: {child.why()}{hint}"
 
 
 class _Child:
@@ -445,14 +446,6 @@ def _telling(said: str) -> str:
     return one_line(re.sub(r"(?:/[^\s/'\":]+)+/", "", line), limit=200)
 
 
-def _stamp_of(path: Path) -> str:
-    """Returns a digest that changes with the file. Raises: ModelNotHere."""
-    try:
-        return file_stamp(path)
-    except OSError as error:
-        raise ModelNotHere(f"{path}: {error.strerror or error}") from error
-
-
 def checked(file: Path) -> GgufHeader:
     """Returns the header of a model that may be loaded, of all its parts. Raises: ModelUnavailable."""
     found = described(file)
@@ -570,7 +563,8 @@ class Turn:
     async def _read(self, ids: Sequence[int], meter: Meter) -> None:
         body = {"prompt": list(ids), "n_predict": 0, "cache_prompt": False, "stream": True, "return_progress": True}
         async with self._client.stream("POST", f"{_ROOT}/completion", json=body, timeout=None) as response:
-            source = Body(async_stream(response), 10**8, 10**7, _too_large, _too_large)
+            too_large = InferenceError("the model's process sent too much, or bytes that are not UTF-8")
+            source = Body(async_stream(response), 10**8, 10**7, lambda: too_large, lambda: too_large)
             async for _, data in source.events():
                 event = json.loads(data)
                 if "error" in event or response.status_code != 200:
@@ -597,10 +591,6 @@ class Turn:
             begins: with which text what is asked for begins; before it the model thinks.
         """
         return _AnswerProgress(self._llama, self._notify, limit, usual, begins).feed
-
-
-def _too_large() -> Exception:
-    return InferenceError("the model's process sent too much, or bytes that are not UTF-8")
 
 
 class _AnswerProgress:
