@@ -49,6 +49,8 @@ class Part:
         vars(self).update(words)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
         return getattr(self._source, name)
 
 

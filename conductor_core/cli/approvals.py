@@ -10,9 +10,8 @@ import typer
 
 from conductor_core.analysis import documents
 from conductor_core.cli import inputs, live, options
-from conductor_core.cli.carry_out import exit_code, follow, opened_engine, print_outcome, watch
 from conductor_core.cli.inputs import opened_store
-from conductor_core.cli.live import ProgressView, summary
+from conductor_core.cli.live import ProgressView, exit_code, follow, opened_engine, print_outcome, summary, watch
 from conductor_core.cli.output import one_line, print_either, print_json, print_notes
 from conductor_core.engine.approvals import cancel as cancel_run
 from conductor_core.errors import BadInput, EventOutOfOrder, NotHeard, RunHasEnded

@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from conductor_core.analysis import documents
 from conductor_core.analysis.conclusion import concluded
-from conductor_core.cli.carry_out import RunStopped, opened_engine, stopping
 from conductor_core.cli.inputs import check, given_text, opened_store, read_file
+from conductor_core.cli.live import RunStopped, opened_engine, stopping
 from conductor_core.cli.output import one_line, print_json
 from conductor_core.cli.progress import Line
 from conductor_core.engine.batch import BatchSpent, BatchTask, Room, request_of, spent_at_most

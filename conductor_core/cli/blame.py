@@ -23,8 +23,8 @@ from conductor_core.blame.experiments import (
 from conductor_core.blame.report import blame_document
 from conductor_core.blame.runs import CONCURRENCY, SIMULATED_CONCURRENCY, Blame, CarryingOut, Verdicts, recorded
 from conductor_core.cli import inputs, options
-from conductor_core.cli.carry_out import opened_engine, ready, stopping
 from conductor_core.cli.inputs import opened_store
+from conductor_core.cli.live import opened_engine, ready, stopping
 from conductor_core.cli.output import one_line, print_either, print_not_on_record, table
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings

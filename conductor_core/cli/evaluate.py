@@ -13,8 +13,8 @@ from sqlalchemy.engine import make_url
 
 from conductor_core.analysis.documents import cost_document
 from conductor_core.cli import inputs, options
-from conductor_core.cli.carry_out import stopping
 from conductor_core.cli.inputs import needs_extra, opened_store
+from conductor_core.cli.live import stopping
 from conductor_core.cli.output import one_line, print_either
 from conductor_core.cli.progress import Line
 from conductor_core.engine.pools import read_specs

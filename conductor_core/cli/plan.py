@@ -11,9 +11,8 @@ import typer
 from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
 from conductor_core.cli.batch import read_tasks
-from conductor_core.cli.carry_out import all_ended, exit_code, opened_engine, ready, watch
 from conductor_core.cli.inputs import opened_store
-from conductor_core.cli.live import ProgressView, workflow_lines
+from conductor_core.cli.live import ProgressView, all_ended, exit_code, opened_engine, ready, watch, workflow_lines
 from conductor_core.cli.output import one_line, print_either, table
 from conductor_core.cli.show import alternative_lines
 from conductor_core.engine import repeats

@@ -12,9 +12,8 @@ import typer
 from conductor_core.analysis import documents
 from conductor_core.chat.messages import ConductorInfo, WorkerSpec
 from conductor_core.cli import inputs, options
-from conductor_core.cli.carry_out import all_ended, opened_engine, print_outcome, ready, watch
 from conductor_core.cli.inputs import opened_store
-from conductor_core.cli.live import ProgressView
+from conductor_core.cli.live import ProgressView, all_ended, opened_engine, print_outcome, ready, watch
 from conductor_core.cli.output import one_line, print_either
 from conductor_core.engine import repeats
 from conductor_core.engine import request as engine_request

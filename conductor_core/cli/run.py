@@ -8,9 +8,8 @@ import typer
 
 from conductor_core.chat.messages import ImagePart, LoadedImage
 from conductor_core.cli import inputs, options
-from conductor_core.cli.carry_out import opened_engine, print_outcome, ready, watch
 from conductor_core.cli.inputs import opened_store
-from conductor_core.cli.live import ProgressView
+from conductor_core.cli.live import ProgressView, opened_engine, print_outcome, ready, watch
 from conductor_core.cli.output import one_line
 from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import asks_conductor

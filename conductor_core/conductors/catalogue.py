@@ -24,7 +24,7 @@ from conductor_core.files import expand_path, is_file, is_folder, is_there
 from conductor_core.inference.found import OWNERS, Found, FoundFile, by_title, cached_gguf, described, find_files
 from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.gguf_file import memory_bytes
-from conductor_core.inference.hardware import Memory, Placement, free_ram_bytes, place, ram_bytes
+from conductor_core.inference.hardware import Memory, free_ram_bytes, place, ram_bytes
 from conductor_core.inference.pace import CONDUCTORS
 from conductor_core.inference.small_base import TITLE, small_base
 from conductor_core.inference.source import (
@@ -372,39 +372,25 @@ def _downloaded(ref: str, folder: Path, **said: Any) -> ConductorOption:
     try:
         files = inspect_folder(folder)
     except ModelUnavailable as error:
-        return _option(ref, place(0), downloaded=False, runnable=False, reason=str(error), **said)
-    placement = place(files.parameters)
-    known = CONDUCTORS.get(ref)
-    return _option(
-        ref,
-        placement,
-        parameters=files.parameters,
-        size_bytes=files.size_bytes,
-        licence=licence_of(folder) or (known.licence if known else "MIT" if folder == TINY_FOLDER else ""),
-        downloaded=True,
-        reason=f"Runs on {placement.memory.label} in {placement.dtype}.",
-        **said,
-    )
+        return _option(ref, 0, downloaded=False, runnable=False, reason=str(error), **said)
+    known, placement = CONDUCTORS.get(ref), place(files.parameters)
+    said |= {"licence": licence_of(folder) or (known.licence if known else "MIT" if folder == TINY_FOLDER else "")}
+    said |= {"reason": f"Runs on {placement.memory.label} in {placement.dtype}.", "size_bytes": files.size_bytes}
+    return _option(ref, files.parameters, downloaded=True, **said)
 
 
 def _to_download(hub_id: str) -> ConductorOption:
     known, absent = CONDUCTORS.get(hub_id), not_here(hub_id)
     if known is None:
-        return _option(hub_id, place(0), downloaded=False, reason=f"{absent}.")
+        return _option(hub_id, 0, downloaded=False, reason=f"{absent}.")
     absent = absent.replace(" downloads it", f" downloads it ({known.size_bytes / 1e9:.1f} GB)")
-    return _option(
-        hub_id,
-        place(known.shape.parameters),
-        parameters=known.shape.parameters,
-        size_bytes=known.size_bytes,
-        licence=known.licence,
-        downloaded=False,
-        reason=f"{absent}.",
-    )
+    said = {"size_bytes": known.size_bytes, "licence": known.licence, "reason": f"{absent}."}
+    return _option(hub_id, known.shape.parameters, downloaded=False, **said)
 
 
-def _option(ref: str, placement: Placement, **said: Any) -> ConductorOption:
-    """Returns the line of a Conductor that would run as ``placement`` says. One that does not fit cannot run."""
+def _option(ref: str, parameters: int, **said: Any) -> ConductorOption:
+    """Returns the line of a Conductor of so many parameters. One that does not fit cannot run."""
+    placement = place(parameters)
     memory = placement.memory
     if not placement.fits:
         lacks = f"Needs {placement.needed_bytes / 1e9:.1f} GB, this machine has {memory.total_bytes / 1e9:.1f} GB of "
@@ -412,6 +398,7 @@ def _option(ref: str, placement: Placement, **said: Any) -> ConductorOption:
     return ConductorOption(
         ref=ref,
         name=_name(ref),
+        parameters=parameters,
         memory_needed_bytes=placement.needed_bytes,
         memory_there_bytes=memory.total_bytes,
         memory=memory.label,
