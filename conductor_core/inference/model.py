@@ -22,10 +22,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.utils import logging as transformers_logging
 
-from conductor_core.chat.messages import FinishReason, Message, Sampling, TokenChoice
+from conductor_core.chat.messages import FinishReason, Message, Sampling, TokenChoice, Usage
 from conductor_core.chat.progress import Notify, Progress
 from conductor_core.inference.constraint import Grammars, Matcher
 from conductor_core.inference.generation import (
+    Call,
+    Done,
     Generation,
     InferenceError,
     Interrupted,
@@ -34,7 +36,6 @@ from conductor_core.inference.generation import (
     PromptTooLong,
     RecentPace,
     WritingMeter,
-    Written,
     mean_of_late,
 )
 from conductor_core.inference.hardware import (
@@ -109,7 +110,7 @@ class Writer:
         """``matcher``: of the generation's grammar, at its beginning; None if it has none. ``limit``: most tokens."""
         self.ids: list[int] = []
         self.text = ""
-        self.end: Written | None = None
+        self.end: Done | None = None
         self._vocabulary = vocabulary
         self._prompt_tokens, self._limit = prompt_tokens, limit
         self._matcher = matcher
@@ -156,8 +157,8 @@ class Writer:
     def _ended(self, reason: FinishReason, stop_tokens: int = 0) -> list[int]:
         """Emits what waited for the rest of a character. ``stop_tokens``: that end it and are no text."""
         self._say(self._vocabulary.decode(self.ids[self._unread :]))
-        written = len(self.ids) + stop_tokens
-        self.end = Written(reason, self._prompt_tokens, written, tuple(self._choices or ()))
+        usage = Usage(input_tokens=self._prompt_tokens, output_tokens=len(self.ids) + stop_tokens)
+        self.end = Done(reason, usage, tuple(self._choices or ()))
         return []
 
     def _forced(self, matcher: Matcher) -> list[int]:
@@ -458,7 +459,7 @@ class LoadedModel:
         emit: Callable[[str], None],
         cancelled: Callable[[], bool],
         notify: Notify = _nobody,
-    ) -> Written | None:
+    ) -> Done | None:
         """Writes a completion, piece by piece, to ``emit``; ``notify`` learns how far it is.
 
         Returns None if it was cancelled, which it checks before each part of a pass. Raises: PromptTooLong,
@@ -615,48 +616,32 @@ def _first_line(error: Exception) -> str:
 
 # Several completions in one batch.
 
-Ending = Written | Exception
-"""How it ended; or what went wrong."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """One completion, with what ``LoadedModel.generate`` takes.
-
-    ``ended`` is called with the row's ending as soon as it has ended; never for a row that was cancelled.
-    """
-
-    generation: Generation
-    emit: Callable[[str], None]
-    cancelled: Callable[[], bool]
-    ended: Callable[[Ending], None]
-
 
 class _Row:
     """One completion being written. ``read``: how many tokens of it the model has read."""
 
-    def __init__(self, model: LoadedModel, wanted: Wanted) -> None:
+    def __init__(self, model: LoadedModel, call: Call) -> None:
         """Raises: PromptTooLong, and whatever a grammar's compiler raises."""
-        self.wanted = wanted
-        self.prompt, _ = model.encode(wanted.generation)
+        self.call = call
+        self.prompt, _ = model.encode(call.generation)
         self.read = len(self.prompt)
-        limit = min(wanted.generation.max_tokens, model.room(self.prompt))
-        self._writer = model.writer(self.read, limit, wanted.generation, wanted.emit)
+        limit = min(call.generation.max_tokens, model.room(self.prompt))
+        self._writer = model.writer(self.read, limit, call.generation, call.notify)
 
     def go_on(self, logits: torch.Tensor) -> list[int]:
         """Returns the tokens that the model must read next, none if the row has ended or nobody waits for it."""
         try:
-            pending = [] if self.wanted.cancelled() else self._writer.go_on(logits)
+            pending = [] if self.call.cancelled.is_set() else self._writer.go_on(logits)
         except Exception as error:  # noqa: BLE001 it is the row's own, and reaches whoever asked for it
-            self.wanted.ended(error)
+            self.call.notify(error)
             return []
         if self._writer.end is not None:
-            self.wanted.ended(self._writer.end)
+            self.call.notify(self._writer.end)
         return pending
 
 
 @torch.inference_mode()
-def generate_together(model: LoadedModel, wanted: Sequence[Wanted]) -> None:
+def generate_together(model: LoadedModel, calls: Sequence[Call]) -> None:
     """Writes all completions; a failure of one leaves the others alone.
 
     Rows advance by different numbers of tokens, since the model is not asked for what a grammar forces. The shorter
@@ -664,11 +649,11 @@ def generate_together(model: LoadedModel, wanted: Sequence[Wanted]) -> None:
     """
     model.choose_threads()
     rows = []
-    for each in wanted:
+    for each in calls:
         try:
             rows.append(_Row(model, each))
         except Exception as error:  # noqa: BLE001 as above
-            each.ended(error)
+            each.notify(error)
     if rows:
         _write(model, rows)
 

@@ -6,23 +6,20 @@ shared_model(ref) -> SharedModel.stream(generation) -> its own thread: load, the
 """
 
 import asyncio
-import functools
 import gc
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conductor_core.chat.messages import Usage
-from conductor_core.chat.progress import Notify, Progress, watcher
+from conductor_core.chat.progress import Progress, watcher
 from conductor_core.files import FileLock, expand_path, is_folder, is_locked
-from conductor_core.inference.generation import Done, Generation, InferenceError, Interrupted, Written, sparingly
+from conductor_core.inference.generation import Call, Done, Generation, InferenceError, Interrupted, sparingly
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
 from conductor_core.inference.source import inspect_folder, local_folder, model_files
 
@@ -63,24 +60,6 @@ def _key(ref: str) -> str:
     return str(folder.resolve()) if is_folder(folder) else ref
 
 
-@dataclass(frozen=True)
-class _Call:
-    """A completion that somebody waits for.
-
-    ``notify`` takes its pieces, and at last ``Done`` or the error; ``progress`` takes how far it is.
-    """
-
-    generation: Generation
-    notify: Callable[[str | Done | Exception], None]
-    cancelled: threading.Event
-    progress: Notify
-
-    @property
-    def fits(self) -> bool:
-        """Whether it may be one of a batch: with a kept prefix it is quicker by itself."""
-        return self.generation.static_messages == 0
-
-
 class SharedModel:
     """A model and the one thread in which it lives: calls wait for each other in order of arrival.
 
@@ -103,7 +82,7 @@ class SharedModel:
         self._used_s = time.monotonic()
         self._timer: threading.Timer | None = None
         self._in_use: FileLock | None = None
-        self._calls: deque[_Call] = deque()
+        self._calls: deque[Call] = deque()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
 
     @property
@@ -150,13 +129,16 @@ class SharedModel:
 
         with _models_lock:
             self._waiting += 1
-            self._calls.append(_Call(generation, notify, cancelled, told))
+            self._calls.append(Call(generation, notify, cancelled, told))
         self._thread.submit(self._serve)
         try:
             while True:
                 item = await queue.get()
-                if isinstance(item, Exception):
+                if isinstance(item, InferenceError):
                     raise item
+                if isinstance(item, Exception):
+                    said = f"{self.ref} failed while writing: {type(item).__name__}: {item}"
+                    raise InferenceError(said.splitlines()[0]) from item
                 yield item
                 if isinstance(item, Done):
                     return
@@ -174,14 +156,14 @@ class SharedModel:
             log.info("%s is not loaded: nobody waits for it now", self.ref)
         except Exception as error:  # noqa: BLE001 it must cross to the callers, who would else wait for ever
             for call in taken:
-                call.notify(self._failure(error))
+                call.notify(error)
         finally:
             with _models_lock:
                 self._waiting -= len(taken)
                 self._used_s = time.monotonic()
             self._leave_later()
 
-    def _next_calls(self) -> list[_Call]:
+    def _next_calls(self) -> list[Call]:
         """Takes the calls of one turn; empty if an earlier turn has answered all."""
         with _models_lock:
             small = self.loaded is not None and self.is_small
@@ -190,45 +172,25 @@ class SharedModel:
                 taken.append(self._calls.popleft())
             return taken
 
-    def _answer(self, model: "LoadedModel", calls: Sequence[_Call]) -> None:
+    def _answer(self, model: "LoadedModel", calls: Sequence[Call]) -> None:
         if len(calls) > 1:
-            from conductor_core.inference.model import Wanted, generate_together
+            from conductor_core.inference.model import generate_together
 
-            generate_together(
-                model,
-                [
-                    Wanted(call.generation, call.notify, call.cancelled.is_set, functools.partial(self._ended, call))
-                    for call in calls
-                ],
-            )
+            generate_together(model, calls)
             return
         (call,) = calls
-        result = model.generate(call.generation, call.notify, call.cancelled.is_set, call.progress)
-        if result is not None:
-            self._ended(call, result)
+        done = model.generate(call.generation, call.notify, call.cancelled.is_set, call.progress)
+        if done is not None:
+            call.notify(done)
 
-    def _ended(self, call: _Call, ending: Written | Exception) -> None:
-        if isinstance(ending, Exception):
-            call.notify(self._failure(ending))
-        else:
-            usage = Usage(input_tokens=ending.prompt_tokens, output_tokens=ending.completion_tokens)
-            call.notify(Done(ending.finish_reason, usage, ending.choices))
-
-    def _failure(self, error: Exception) -> InferenceError:
-        if isinstance(error, InferenceError):
-            return error
-        failure = InferenceError(f"{self.ref} failed while writing: {type(error).__name__}: {error}".splitlines()[0])
-        failure.__cause__ = error
-        return failure
-
-    def _load(self, calls: Sequence[_Call]) -> "LoadedModel":
+    def _load(self, calls: Sequence[Call]) -> "LoadedModel":
         """Loads the model for ``calls`` and those behind them, one at a time in this process.
 
         Other models leave: those that were not used of late, and where memory is short all that nobody waits for.
         Raises: Interrupted once nobody waits any more.
         """
 
-        def waiting() -> list[_Call]:
+        def waiting() -> list[Call]:
             with _models_lock:
                 return [call for call in (*calls, *self._calls) if not call.cancelled.is_set()]
 
