@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from conductor_core.chat.messages import Message
 from conductor_core.cli.output import one_line
 from conductor_core.errors import BadInput
-from conductor_core.files import expand_path, is_there, open_regular
+from conductor_core.files import Unread, expand_path, is_there, read_named, text_of
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from conductor_core.workflow.model import AccessList, Fault, Workflow
@@ -109,25 +109,10 @@ def named_again(run_id: str, db: str | None) -> str:
 
 def read_file(path: Path, what: str, most_bytes: int = _MOST_BYTES) -> str:
     """Returns the text of a file. ``what`` names it in messages, e.g. ``workflow file``."""
-    name = f"{what} {one_line(str(path))}"
     try:
-        with open_regular(path) as file:
-            raw = file.read(most_bytes + 1)
-    except FileNotFoundError:
-        raise BadInput(f"{name}: no such file") from None
-    except IsADirectoryError:
-        raise BadInput(f"{name}: it is a folder") from None
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise BadInput(f"{name}: it cannot be read: {why}") from error
-    if len(raw) > most_bytes:
-        raise BadInput(f"{name}: it has more than {most_bytes >> 20} MiB")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        column = error.start - raw.rfind(b"\n", 0, error.start)
-        raise BadInput(f"{name}: line {line}, byte {column}: it is not UTF-8 text") from error
+        return text_of(read_named(path, most_bytes))
+    except Unread as error:
+        raise BadInput(f"{what} {one_line(str(path))}: {error}") from error
 
 
 def read_conversation(path: Path | None, task: str | None) -> tuple[tuple[Message, ...], str | None]:

@@ -159,15 +159,23 @@ def rerun(
         source = _source(store, run_id, changes, budgets)
         by_hand = overrides_by_hand(source, output or (), pin or (), release or ())
         if asked is None:
-            ready_to_start = prepare(source, edit, settings, target, store.resumed_from(source), by_hand)
+            request, forecast = prepare(source, edit, settings, target, store.resumed_from(source), by_hand)
         else:
             many = prepare_many(source, asked, by_hand, settings, target)
             if asked.runs > 1:
                 return run_many(store, many, settings, dry_run=dry_run, as_json=as_json, quiet=quiet)
-            ready_to_start = Rerun(many.requests[0], many.forecast.each[0])
+            request, forecast = many.requests[0], many.forecast.each[0]
         if dry_run:
-            return print_preview(ready_to_start.forecast, as_json=as_json, max_usd=source.limits.max_usd)
-        return _carry_out(store, ready_to_start, settings, db, as_json=as_json, quiet=quiet)
+            return print_preview(forecast, as_json=as_json, max_usd=source.limits.max_usd)
+        called = None if forecast is None else {step.agent for step in forecast.will_run}
+        ready(request, settings, quiet=quiet, agents=called)
+        if forecast is not None and not quiet:
+            print("\n".join(preview_lines(forecast)), file=sys.stderr, flush=True)
+        view = ProgressView(quiet=quiet, answer=not as_json, db=db)
+        with opened_engine(store, settings) as host:
+            trace, code = watch(store, host, host.start(request), view)
+    print_outcome(trace, view, as_json=as_json)
+    return code
 
 
 def _source(
@@ -181,22 +189,6 @@ def _source(
         raise BadInput(f"run {source.run_id} is still going on: wait for its end, or cancel it")
     given = {name: value for name, value in changes.items() if value is not None}
     return source.model_copy(update={**given, "limits": options.limits(source.limits, **budgets)})
-
-
-def _carry_out(
-    store: "Store", rerun: "Rerun", settings: Settings, db: str | None, *, as_json: bool, quiet: bool
-) -> int:
-    """Starts the run, shows it until its end, and prints what came of it. Returns the exit code."""
-    called = None if rerun.forecast is None else {step.agent for step in rerun.forecast.will_run}
-    ready(rerun.request, settings, quiet=quiet, agents=called)
-    if rerun.forecast is not None and not quiet:
-        print("\n".join(preview_lines(rerun.forecast)), file=sys.stderr, flush=True)
-    with opened_engine(store, settings) as host:
-        new_id = host.start(rerun.request)
-        view = ProgressView(quiet=quiet, answer=not as_json, db=db)
-        trace, code = watch(store, host, new_id, view)
-    print_outcome(trace, view, as_json=as_json)
-    return code
 
 
 @dataclass(frozen=True)
@@ -213,14 +205,6 @@ class Edit:
 NOTHING = Edit(None, None, None, None, None)
 
 
-@dataclass(frozen=True)
-class Rerun:
-    """Is a re-run that is ready to start. ``forecast`` is None if the source stopped before it had a plan."""
-
-    request: RunRequest
-    forecast: RerunPreview | None
-
-
 def prepare(
     source: RunTrace,
     edit: Edit,
@@ -228,8 +212,8 @@ def prepare(
     target: RerunTarget,
     before: tuple[RunTrace, ...],
     by_hand: Overrides | None = None,
-) -> Rerun:
-    """Works out what is run, by which workers, and what that will take.
+) -> tuple[RunRequest, RerunPreview | None]:
+    """Works out what is run, by which workers, and what that will take; None if the source stopped without a plan.
 
     ``source`` already has the budgets, the seed and the settings of the re-run. ``before``: the runs that it took up,
     latest first. ``by_hand``: of its steps; None: what it has. Raises: BadInput.
@@ -265,7 +249,7 @@ def prepare(
         why = f"run {source.run_id} names no Conductor, and a step asks one"
         own = one_line(asked["conductor"])
         print(f"note: {why}: yours is used, {own}; --conductor chooses another", file=sys.stderr, flush=True)
-    return Rerun(request.model_copy(update=asked), forecast)
+    return request.model_copy(update=asked), forecast
 
 
 def changed_workflow(source: RunTrace, agents: list[str], edit: Edit) -> Workflow | None:

@@ -76,15 +76,10 @@ class LocalConductor:
     ) -> None:
         """``name`` is the user's name for the folder or hub id ``ref``. ``spec`` is what a conductors file says of it;
         it goes before the settings and ``config``."""
-        self._price = self._context = self._own_prompt = self._prompt_sha256 = None
-        if spec is not None:
-            self._own_prompt, self._prompt_sha256 = spec.prompt_text, spec.prompt_sha256
-            config = configured(config, spec, name)
-            self._price, self._context = spec.usd_per_mtok, spec.context
-        self._name = name
-        self._ref = ref
-        self._config = config
-        self._constrained = settings.constrained if spec is None or spec.constrained is None else spec.constrained
+        self._spec = spec = spec or ConductorSpec(name=name, model=ref)
+        self._name, self._ref = name, ref
+        self._config = config = configured(config, spec, name)
+        self._constrained = settings.constrained if spec.constrained is None else spec.constrained
         self._max_tokens = min(settings.plan_max_tokens, config.max_tokens or settings.plan_max_tokens)
         self._model = shared_model(ref)
         self._model.idle_s = settings.model_idle_s
@@ -101,15 +96,15 @@ class LocalConductor:
             dtype=placement.dtype if placement else None,
             constrained=self._constrained,
             seated=self._config.prompt != "full",
-            usd_per_mtok=self._price,
-            prompt_sha256=self._prompt_sha256,
+            usd_per_mtok=self._spec.usd_per_mtok,
+            prompt_sha256=self._spec.prompt_sha256,
         )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
-        return asked(request, self._config.prompt, self._own_prompt)
+        return asked(request, self._config.prompt, self._spec.prompt_text)
 
     async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
-        require_room(self._name, self.messages(request), self._context)
+        require_room(self._name, self.messages(request), self._spec.context)
         try:
             async with aclosing(self._model.stream(self._generation(request))) as pieces:
                 async for piece in pieces:

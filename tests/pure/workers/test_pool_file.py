@@ -389,7 +389,7 @@ def test_lines_are_not_confused_by_long_strings_or_inline_tables() -> None:
         (lambda path: None, "no such file"),
         (lambda path: path.mkdir(), "it is a folder"),
         (os.mkfifo, "not a regular file"),
-        (lambda path: path.write_bytes(b"[[worker]]\nname = '\xff'"), "line 2: not UTF-8 text"),
+        (lambda path: path.write_bytes(b"[[worker]]\nname = '\xff'"), "line 2, byte 9: it is not UTF-8 text"),
         (lambda path: path.write_bytes(b"#" * 1_000_001), "more than 1,000,000 bytes"),
     ],
 )
