@@ -27,8 +27,8 @@ from unittest.mock import patch
 
 from conductor_core.run.events import StepDelta
 from storage import Privacy, Store, open_store
+from storage.bundles import verifier_source
 from storage.evidence.anchoring import Anchoring
-from storage.evidence.bundle import verifier_source
 from storage.evidence.database_audit import open_database
 from storage.evidence.keys import load_key
 from storage.log import event_log

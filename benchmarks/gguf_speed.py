@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.random_checkpoint import POOL
-from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText
+from conductor_core.chat.messages import PlanFinished, PlanRequest, TextDelta
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.inference.llama import Llama, shared_llama
@@ -42,7 +42,7 @@ async def plan_until(file: Path, settings: Settings, stop: str) -> dict[str, Any
         with watching(notify):
             async with aclosing(conductor.write(REQUEST)) as pieces:  # type: ignore[type-var]
                 async for piece in pieces:
-                    if isinstance(piece, PlanText):
+                    if isinstance(piece, TextDelta):
                         found.setdefault("first_s", time.perf_counter() - began)
                     elif isinstance(piece, PlanFinished):
                         took_s = time.perf_counter() - began - found["first_s"]

@@ -11,7 +11,6 @@ import json
 import math
 import sysconfig
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,12 +43,6 @@ SIZES = {
         "tie_word_embeddings": False,
     },
 }
-TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-CHAT_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
 
 POOL = tuple(
     WorkerSpec(name=name, provider="rehearsal", model=name, description=description)
@@ -69,35 +62,6 @@ def given_or_random(model: Path | None, size: str) -> Iterator[Path]:
         yield folder
 
 
-class MemoryWatch:
-    """Peak memory of this process while it is used as a context, in bytes, sampled ten times a second."""
-
-    def __init__(self) -> None:
-        self.peak_anonymous = 0
-        self.peak_resident = 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> "MemoryWatch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.1):
-            lines = Path("/proc/self/status").read_text().splitlines()
-            kilobytes = {
-                name: int(value.split()[0])
-                for name, _, value in (line.partition(":") for line in lines)
-                if name in ("RssAnon", "VmRSS")
-            }
-            self.peak_anonymous = max(self.peak_anonymous, kilobytes["RssAnon"] * 1024)
-            self.peak_resident = max(self.peak_resident, kilobytes["VmRSS"] * 1024)
-
-
 def write_checkpoint(folder: Path, size: str, *, seed: int = 0, changes: Mapping[str, int] | None = None) -> int:
     """Writes configuration, tokenizer and bfloat16 weights into ``folder``; returns the number of parameters.
 
@@ -113,7 +77,7 @@ def write_checkpoint(folder: Path, size: str, *, seed: int = 0, changes: Mapping
         "max_position_embeddings": 32_768,
         "rms_norm_eps": 1e-6,
         "rope_theta": 1_000_000.0,
-        "eos_token_id": TOKENS.index("<|im_end|>"),
+        "eos_token_id": 2,  # <|im_end|>
         "torch_dtype": "bfloat16",
     }
     config = Qwen2Config.from_dict(settings | SIZES[size] | dict(changes or {}))
@@ -165,21 +129,8 @@ def _weights(name: str, shape: tuple[int, ...], random: "torch.Generator") -> "t
 
 
 def _tokenizer() -> "PreTrainedTokenizerFast":
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
+    from conductor_core.lab.training.scale import chat_tokenizer
 
     library = Path(sysconfig.get_path("stdlib"))
-    texts = [path.read_text(encoding="utf-8", errors="ignore") for path in sorted(library.glob("*.py"))]
-    raw = Tokenizer(models.BPE())
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    raw.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(vocab_size=16_000, initial_alphabet=alphabet, special_tokens=TOKENS, show_progress=False),
-    )
-    made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=raw, eos_token="<|im_end|>", pad_token="<|endoftext|>"
-    )
-    made.chat_template = CHAT_TEMPLATE
-    return made
+    texts = (path.read_text(encoding="utf-8", errors="ignore") for path in sorted(library.glob("*.py")))
+    return chat_tokenizer(texts, 16_000)

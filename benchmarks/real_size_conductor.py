@@ -16,12 +16,13 @@ import asyncio
 import json
 import shutil
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.random_checkpoint import POOL, MemoryWatch, write_checkpoint
-from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText
+from benchmarks.random_checkpoint import POOL, write_checkpoint
+from conductor_core.chat.messages import PlanFinished, PlanRequest, TextDelta
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.inference.shared import shared_model
 from conductor_core.settings import Settings
@@ -34,6 +35,35 @@ GIB = 2**30
 REQUEST = PlanRequest(task="What is the sum of the first 40 odd numbers?", agents=POOL, max_steps=MAX_STEPS)
 
 
+class MemoryWatch:
+    """Peak memory of this process while it is used as a context, in bytes, sampled ten times a second."""
+
+    def __init__(self) -> None:
+        self.peak_anonymous = 0
+        self.peak_resident = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> "MemoryWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.1):
+            lines = Path("/proc/self/status").read_text().splitlines()
+            kilobytes = {
+                name: int(value.split()[0])
+                for name, _, value in (line.partition(":") for line in lines)
+                if name in ("RssAnon", "VmRSS")
+            }
+            self.peak_anonymous = max(self.peak_anonymous, kilobytes["RssAnon"] * 1024)
+            self.peak_resident = max(self.peak_resident, kilobytes["VmRSS"] * 1024)
+
+
 async def write_plan(folder: Path, settings: Settings, *, again: bool) -> dict[str, Any]:
     """One plan; ``again``: the model is loaded and has read the static prefix."""
     conductor = open_conductor(str(folder), settings)
@@ -42,7 +72,7 @@ async def write_plan(folder: Path, settings: Settings, *, again: bool) -> dict[s
     text = ""
     usage = None
     async for piece in conductor.write(REQUEST):
-        if isinstance(piece, PlanText):
+        if isinstance(piece, TextDelta):
             first = first or time.perf_counter()
             text += piece.text
         elif isinstance(piece, PlanFinished):

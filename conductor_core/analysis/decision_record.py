@@ -11,7 +11,7 @@ from conductor_core.analysis.compare import compare_plans, compare_runs
 from conductor_core.analysis.conclusion import conclude
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
 from conductor_core.chat.messages import ConductorInfo, Usage
-from conductor_core.providers.servers import server_of, server_of_conductor
+from conductor_core.providers.servers import server_of
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
 from conductor_core.run.context_flow import (
@@ -150,7 +150,7 @@ def conductor(info: ConductorInfo | None) -> str:
     """Returns which Conductor wrote a plan, and where it ran."""
     if info is None:
         return "a Conductor that the record does not name"
-    host = server_of_conductor(info)
+    host = server_of(info)
     device = f" {info.runs_in}" if info.device else ""
     where = f"in this process{device}" if info.kind == "local" else f"at {host or 'a server'}"
     prompt = f", with a prompt of its own (sha256 {info.prompt_sha256})" if info.prompt_sha256 else ""

@@ -104,7 +104,6 @@ def _decoded(raw: bytes, name: str) -> tuple[Image.Image, str]:
 
 
 def _plain(image: Image.Image) -> Image.Image:
-    """Returns the pixels alone, as grey, colour, or colour with transparency."""
     if image.mode not in ("L", "RGB", "RGBA"):
         transparent = "transparency" in image.info or image.mode in ("LA", "PA", "La", "RGBa")
         image = image.convert("RGBA" if transparent else "RGB")

@@ -77,7 +77,6 @@ class ImagePart(Frozen):
 
     @classmethod
     def of(cls, loaded: "LoadedImage") -> "ImagePart":
-        """Returns a loaded image without its bytes."""
         return cls(**loaded.model_dump())
 
     @property
@@ -111,7 +110,6 @@ def data_url(part: ImagePart) -> str:
 
 
 def data_url_of(media_type: str, data: bytes) -> str:
-    """Returns a content as a URL that holds it."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
@@ -144,12 +142,10 @@ def content_of(text: str, images: Sequence[ImagePart] = ()) -> Content:
 
 
 def parts_of(content: Content) -> tuple[Part, ...]:
-    """Returns the parts of a content; one for plain text."""
     return (TextPart(text=content),) if isinstance(content, str) else content
 
 
 def images_in(content: Content) -> tuple[ImagePart, ...]:
-    """Returns the images of a content, in order."""
     return () if isinstance(content, str) else tuple(part for part in content if isinstance(part, ImagePart))
 
 
@@ -191,7 +187,6 @@ class Message(Frozen):
 
     @property
     def text(self) -> str:
-        """The content as text. Parts that are not text are described in brackets."""
         return in_words(self.content)
 
 
@@ -401,14 +396,14 @@ def sum_of_costs(costs_usd: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of the answer, in order. No model of pydantic: an answer has hundreds, and none is stored."""
+    """A piece of an answer or a plan, in order. No model of pydantic: there are hundreds, and none is stored."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """A piece of the model's visible thinking: shown and logged, never passed on to later steps."""
+    """A piece of the model's visible thinking: shown and logged, part of no plan, never passed on to later steps."""
 
     text: str
 
@@ -496,7 +491,6 @@ class Finished(Frozen):
     weights: Weights | None = None
 
     def ending(self, text: str) -> Ending:
-        """Returns how an answer ended whose whole text is ``text``."""
         if self.finish_reason == "content_filter":
             return "filtered"
         if self.refusal or self.finish_reason == "refusal":
@@ -569,20 +563,7 @@ class ConductorInfo(Frozen):
 
     @property
     def price(self) -> Price | None:
-        """What its tokens cost. None: unknown; their cost is then recorded as None, never as zero."""
         return FREE if self.usd_per_mtok is None and self.kind == "local" else self.usd_per_mtok
-
-
-class PlanText(Frozen):
-    """A piece of the Conductor's completion, in order."""
-
-    text: str
-
-
-class PlanThought(Frozen):
-    """A piece of reasoning that a Conductor's server sends apart: shown and logged, but no part of the completion."""
-
-    text: str
 
 
 class TokenChoice(Frozen):
@@ -600,23 +581,18 @@ class TokenChoice(Frozen):
     options: tuple[tuple[str, float], ...]
 
 
-class PlanFinished(Frozen):
+class PlanFinished(Finished):
     """The Conductor's completion has ended; with the ``finish_reason`` ``length`` its token limit cut it off.
 
-    ``cost_usd``, ``refusal`` and ``tool_calls`` are as in ``Finished``. ``reasoning`` came apart from the text.
-    ``choices`` is empty if the model does not tell its probabilities. ``told_by_server``: their options are the
-    likeliest that a server named, of all its vocabulary; for ``TokenChoice`` that of our own model holds.
+    ``reasoning`` came apart from the text. ``choices`` is empty if the model does not tell its probabilities.
+    ``told_by_server``: their options are the likeliest that a server named, of all its vocabulary; for ``TokenChoice``
+    that of our own model holds.
     """
 
-    finish_reason: FinishReason
     usage: Usage
-    cost_usd: float | None = None
-    refusal: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     choices: tuple[TokenChoice, ...] = ()
     told_by_server: bool = False
-    departures: tuple[Departure, ...] = ()
 
 
 class ParentPlan(Frozen):
@@ -660,7 +636,7 @@ class Conductor(Protocol):
         """Returns the exact prompt for ``request``, for the record."""
         ...
 
-    def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
+    def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | ReasoningDelta | PlanFinished]:
         """Streams the completion; the last item is ``PlanFinished``. Cancelling stops it. Raises: ConductorError."""
         ...
 

@@ -28,18 +28,16 @@ from conductor_core.run.events import EVENT, Event
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import RunTrace, RunUnreadable, fold
 from conductor_core.settings import Settings
-from storage.bundles import SEALED_WORDS, UNBOUND_WORDS, UNFINISHED_WORDS, export_runs
+from storage.bundles import SEALED_WORDS, UNBOUND_WORDS, UNFINISHED_WORDS, export_runs, verifier_digest, verifier_source
 from storage.evidence import anchoring
 from storage.evidence import verifier as checks
 from storage.evidence.anchors import FILE_NAME, FileAnchor, GitAnchor, anchor_line, may_write
-from storage.evidence.bundle import verifier_digest, verifier_source
-from storage.evidence.bundle_files import is_bundle
-from storage.evidence.checking import OwnAnchor, check_log, no_key, own_anchor, own_key, public_key
+from storage.evidence.bundle_audit import is_bundle
+from storage.evidence.checking import check_with_own, public_key
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
-from storage.evidence.event_record import printable
 from storage.evidence.history import CLASSES, AnchorLine, Finding, Report, counted, read_anchor_line, read_anchors
 from storage.evidence.keys import load_key
-from storage.evidence.verifier import FINGERPRINT, Ticker, given_keys
+from storage.evidence.verifier import FINGERPRINT, Ticker, given_keys, printable
 from storage.merkle.formats import Invalid, PublicKey, error_text
 from storage.privacy import Privacy
 from storage.records import ERASED
@@ -74,7 +72,9 @@ def verify_record(
             report = checks.verify(Path(target), keys, anchors or (), Ticker())
         else:
             path = existing_database(db, settings)
-            keys, report = _checked(path, keys, anchors or (), settings)
+            vault = Privacy.of(settings).vault(path)
+            used, _, report = check_with_own(path, _places(path, settings), vault, Ticker(), keys, anchors or ())
+            keys = list(used)
             with closing(open_database(path)) as connection:
                 run_id = None if target is None else _resolved(connection, target)
             if (stopped := anchoring.kept_fault(path)) is not None:
@@ -94,28 +94,6 @@ verify_record.__doc__ = (
     f"Exit codes: 0 nothing was found, 2 bad input, {', '.join(f'{code} {kind}' for kind, code in CLASSES.items())}; "
     "with --json 0, 1 or 2."
 )
-
-
-def _checked(
-    path: Path, keys: list[PublicKey], anchors: Sequence[Path], settings: Settings
-) -> tuple[list[PublicKey], Report]:
-    """Checks a database; without ``keys`` and ``anchors`` against its own. Raises: the errors of ``verify``."""
-    places = _places(path, settings)
-    before: list[Finding] = []
-    own_place: OwnAnchor | None = None
-    none = ""
-    if not keys:
-        own, before = own_key(path, places)
-        keys = [] if own is None else [own]
-    if not anchors and keys:
-        own_place = own_anchor(path, places, keys[0].name)
-        anchors, none = own_place.files, own_place.none
-    elif not keys:
-        anchors, none = [], no_key(places)
-    report = check_log(path, keys, anchors, Privacy.of(settings).vault(path), Ticker(), none)
-    after = [] if own_place is None else own_place.lacks(report)
-    report.findings = [*before, *report.findings, *after]
-    return keys, report
 
 
 def _resolved(connection: sqlite3.Connection, prefix: str) -> str:
@@ -358,11 +336,11 @@ def _choose(database: Path, to: str, settings: Settings) -> None:
         with closing(store_of(database, settings.model_copy(update={"anchor": chosen.publish}))) as store:
             store.publish()
             place = store.places.anchor
-        if isinstance(place, FileAnchor):
-            with suppress(PermissionError):  # whoever owns it decides
-                _for_all(place.file)
         if isinstance(place, GitAnchor):
             chosen = chosen.model_copy(update={"refused": _refusing(place)})
+        else:
+            with suppress(PermissionError):  # whoever owns it decides
+                _for_all(place.file)
     try:
         anchoring.keep_chosen(database, chosen)
     except OSError as error:

@@ -20,16 +20,15 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.request import file_part
 from conductor_core.run.trace import RunUnreadable
 from conductor_core.settings import Settings
+from storage.backup import OLDER, Restored, backup, entries, in_words, restore
 from storage.database.connections import BUSY_TIMEOUT_S, connect
 from storage.database.schema import HEAD, read_version
 from storage.errors import translated
 from storage.evidence.anchoring import Places, places_of
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.checking import CheckedLog, check_own_log
-from storage.evidence.event_record import printable
 from storage.evidence.history import CLASSES, Finding, counted
-from storage.evidence.verifier import Ticker
-from storage.lifecycle.backup import OLDER, Restored, backup, entries, in_words, restore
+from storage.evidence.verifier import Ticker, printable
 from storage.privacy import Privacy
 from storage.records import ERASED, RunSummary
 from storage.store import Store, store_of

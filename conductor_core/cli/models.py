@@ -171,7 +171,7 @@ def list_models(
     else:
         print("\n".join(lines(found, settings.models_folder, folder, free_bytes)))
         if not any(each.where == "file" for each in found):
-            places = [one_line(str(each.folder), 200) for each in core.looked_through(settings).places]
+            places = [one_line(str(each.folder), 200) for each in core.found_files(settings).places]
             print(f"No model of Ollama, LM Studio, llama.cpp or the hub's cache was found in {', '.join(places)}.")
     return 0
 

@@ -403,7 +403,7 @@ def prepare_many(
     images = images_given(source.conversation, {spec.name: spec for spec in specs}, every_step=source.give_question)
     for plan in repeats.variants(source, again, agents):
         what = f"run {source.run_id} cannot be run again: "
-        inputs.valid_workflow(plan.workflow, agents, source.limits, what, images)
+        inputs.valid_workflow(plan, agents, source.limits, what, images)
     needed = engine_request.asks_conductor(source.root.workflow)
     asked = target.asked(source, settings, needed=needed)
     requests = repeats.repeat_requests(source, again, agents, door="cli", base=by_hand)

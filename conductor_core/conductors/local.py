@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from conductor_core.chat.messages import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText, Sampling
+from conductor_core.chat.messages import ConductorInfo, Message, PlanFinished, PlanRequest, Sampling, TextDelta
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, choices_of, least_tokens, plan_grammar
 from conductor_core.conductors.prompts import STATIC_MESSAGES, PromptKind, asked, require_room
@@ -103,7 +103,7 @@ class LocalConductor:
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
         return asked(request, self._config.prompt, self._spec.prompt_text)
 
-    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | PlanFinished]:
         require_room(self._name, self.messages(request), self._spec.context)
         try:
             async with aclosing(self._model.stream(self._generation(request))) as pieces:
@@ -115,7 +115,7 @@ class LocalConductor:
                             choices=piece.choices,
                         )
                     else:
-                        yield PlanText(text=piece)
+                        yield TextDelta(text=piece)
         except PromptTooLong as error:
             raise PromptOverflows(f"Conductor {self._name}: {error}") from error
         except InferenceError as error:

@@ -27,8 +27,6 @@ from conductor_core.chat.messages import (
     Message,
     PlanFinished,
     PlanRequest,
-    PlanText,
-    PlanThought,
     ReasoningDelta,
     TextDelta,
     Usage,
@@ -259,7 +257,7 @@ class RemoteConductor:
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
         return asked(request, self._prompt, self._spec.prompt_text)
 
-    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | ReasoningDelta | PlanFinished]:
         """Writes a plan, see ``Conductor.write``. All that it gives or raises has the keys hidden that we know."""
         messages = self.messages(request)
         require_room(self._name, messages, self._spec.context)
@@ -272,7 +270,7 @@ class RemoteConductor:
         request: PlanRequest,
         messages: Sequence[Message],
         watch: Callable[[Mapping[str, Any]], None] | None = None,
-    ) -> AsyncGenerator[PlanText | PlanThought | PlanFinished]:
+    ) -> AsyncGenerator[TextDelta | ReasoningDelta | PlanFinished]:
         """Yields what the server answers to ``messages``. ``watch`` gets each event."""
         text: list[str] = []
         thoughts: list[str] = []
@@ -292,10 +290,10 @@ class RemoteConductor:
                 async for chunk in chunks:
                     if isinstance(chunk, TextDelta):
                         text.append(chunk.text)
-                        yield PlanText(text=chunk.text)
+                        yield chunk
                     elif isinstance(chunk, ReasoningDelta):
                         thoughts.append(chunk.text)
-                        yield PlanThought(text=chunk.text)
+                        yield chunk
                     elif isinstance(chunk, Finished):
                         yield self._finished(chunk, "".join(text), "".join(thoughts), logprobs)
         except ServerFault as fault:
@@ -412,7 +410,7 @@ class GgufConductor(RemoteConductor):
             lora_sha256=self._digests[1],
         )
 
-    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | ReasoningDelta | PlanFinished]:
         """Writes a plan, see ``Conductor.write``."""
         require_room(self._name, self.messages(request), self._spec.context)
         try:

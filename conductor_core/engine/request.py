@@ -179,14 +179,13 @@ class EarlierAnswers:
         for step in (*(() if trace is None else trace.walk()), *of_before):
             if step.identity is None:
                 continue
-            if (whole(step) or (goes_on and (step.answered or step.status in INCOMPLETE))) and not self._has(step):
-                self._answers.setdefault(step.identity, []).append(step)
+            known = self._answers.get(step.identity, [])
+            if (whole(step) or (goes_on and (step.answered or step.status in INCOMPLETE))) and all(
+                each.path != step.path for each in known
+            ):
+                self._answers[step.identity] = [*known, step]
             elif not step.answered and step.round is not None and step.round.workflow is not None:
                 self._rounds.setdefault(step.identity, step.round.workflow)
-
-    def _has(self, step: StepTrace) -> bool:
-        """Whether this answer, at its place, is known already from a later run."""
-        return any(each.path == step.path for each in self._answers.get(step.identity or "", ()))
 
     @property
     def empty(self) -> bool:
@@ -197,9 +196,7 @@ class EarlierAnswers:
         steps = self._answers.get(identity)
         if not steps:
             return None
-        same_place = next((step for step in steps if step.path == path), None)
-        untaken = next((step for step in steps if step.path not in self._taken), None)
-        found = same_place or untaken or steps[0]
+        found = min(steps, key=lambda step: (step.path != path, step.path in self._taken))
         self._taken.add(found.path)
         return found
 

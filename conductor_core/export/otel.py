@@ -36,7 +36,7 @@ from conductor_core import __version__
 from conductor_core.chat.messages import ImagePart, Message, TextPart, Usage, WorkerSpec, parts_of
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.privacy import masking
-from conductor_core.providers.servers import UNKNOWN_HOST, host_of, server_of, server_of_conductor
+from conductor_core.providers.servers import UNKNOWN_HOST, host_of, server_of
 from conductor_core.run import events as ev
 from conductor_core.run.events import FINAL_KINDS, Event, EventSink, FinalEvent, RunCreated, RunTaken, TracesTo
 from conductor_core.run.redaction import Redactor
@@ -318,7 +318,7 @@ class _Reading:
         attributes: Mapping[str, Value | None]
         if agent == CONDUCTOR_AGENT:
             info = trace.conductor
-            model, host = ("", "") if info is None else (info.model, server_of_conductor(info))
+            model, host = ("", "") if info is None else (info.model, server_of(info))
             provider = "openai" if info is not None and info.kind == "remote" else "local"
             attributes = {STREAM: True if host else None}
         else:
@@ -685,5 +685,4 @@ def open_traces(settings: Settings, read: ReadEvents) -> LiveTraces | None:
 
 
 def watched(sink: EventSink, traces: LiveTraces | None) -> EventSink:
-    """Returns ``sink``, watched by ``traces`` if there are any."""
     return sink if traces is None else Watched(sink, traces)

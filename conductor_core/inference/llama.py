@@ -57,7 +57,7 @@ from conductor_core.inference.generation import (
 from conductor_core.inference.gguf_file import GgufHeader, file_sha256, file_stamp, memory_bytes
 from conductor_core.inference.hardware import SMALL_PARAMETERS, free_ram_bytes, idle_threads
 from conductor_core.privacy.masking import names_a_key, one_line
-from conductor_core.providers.transport import AiohttpTransport, Body, async_stream, tls
+from conductor_core.providers.transport import AiohttpTransport, Body, async_stream
 
 URL = "http://llama.invalid/v1"
 """Where requests over the socket go by name: nothing is looked up, and nothing answers there."""
@@ -170,7 +170,7 @@ class Llama:
         await self._queued()
         try:
             child = await self._loaded(notify, gone)
-            async with httpx2.AsyncClient(transport=AiohttpTransport(tls=tls(), socket=self.socket)) as client:
+            async with httpx2.AsyncClient(transport=AiohttpTransport(socket=self.socket)) as client:
                 yield Turn(self, child, client, notify)
             whole = True
         except Exception as error:

@@ -92,7 +92,8 @@ def _in_params(value: Any, place: str, known: Collection[str]) -> Iterator[str]:
                 yield place or "a name"
                 continue
             here = f"{place}.{name[:60]}" if place else name[:60]
-            if is_secret_name(name) and _could_be_one(item):
+            # A table may describe a secret, as JSON schemas do, and is searched, too.
+            if is_secret_name(name) and not isinstance(item, bool | Mapping) and item is not None:
                 yield here
             else:
                 yield from _in_params(item, here, known)
@@ -101,11 +102,6 @@ def _in_params(value: Any, place: str, known: Collection[str]) -> Iterator[str]:
             yield from _in_params(item, f"{place}[{index}]", known)
     elif isinstance(value, str) and holds_a_key(value, known):
         yield place
-
-
-def _could_be_one(value: Any) -> bool:
-    """Whether ``value`` can be a secret. A table may describe one, as JSON schemas do, and is searched, too."""
-    return not isinstance(value, bool | Mapping) and value is not None
 
 
 # TOML within bounds.

@@ -14,7 +14,6 @@ _INSERT = "INSERT INTO leaves (position, run_id, hash, record) VALUES "
 _ROW = "(?, ?, ?, ?)"
 _MOST_ROWS = 64
 _COVERED = "SELECT count(*), max(position) FROM events WHERE run_id = ? AND position IS NOT NULL"
-_LEAF = "SELECT hash FROM leaves WHERE position = ?"
 
 
 @dataclass(slots=True)
@@ -26,11 +25,10 @@ class RunChain:
 
 
 def read_chain(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> RunChain:
-    """Returns the chain of a run as it is stored."""
     count, position = connection.execute(_COVERED, (run_id,)).fetchone()
     if not count:
         return RunChain()
-    ((head,),) = connection.execute(_LEAF, (position,))
+    ((head,),) = connection.execute("SELECT hash FROM leaves WHERE position = ?", (position,))
     return RunChain(count, head)
 
 

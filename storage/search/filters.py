@@ -73,6 +73,11 @@ class Filters(Frozen):
         return self.values.get("origin") in ("imported", "recorded", ANY)
 
     @property
+    def own(self) -> str:
+        """SQL that leaves imported runs out of a condition, unless they are asked for."""
+        return "" if self.imported else " AND NOT r.imported"
+
+    @property
     def names(self) -> list[str]:
         """The names of what is set, without the values."""
         single: dict[str, object] = {"since": self.since_utc, "until": self.until_utc, "run": self.run_id}

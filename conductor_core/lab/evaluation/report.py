@@ -233,7 +233,6 @@ def _faults(summary: records.Summary) -> str:
 
 
 def _learned_from(summary: records.Summary) -> str:
-    """Lists the budget of each learned router; empty if there is none."""
     lines = [f"{name} {each.in_words()}" for name, each in summary.learned_from.items()]
     return f"Learned from: {'; '.join(lines)}." if lines else ""
 

@@ -138,7 +138,7 @@ def record_page(run_id: str) -> None:
         return
     viewed([run_id], "decision record")
     with head:
-        export_run(record, encrypted=current().store.vault.has(run_id))
+        export_run(record, encrypted=bool(current().store.vault.all_of([run_id])))
     _top(record, record.status if fault is None else unreadable_status(fault))
     left, right = st.columns([3, 2], gap="small")
     with left:

@@ -329,10 +329,7 @@ def sankey_in_words(round_: RoundContext) -> str:
 
 def _written(trace: RunTrace, path: Path) -> int:
     """Returns the tokens of an output as those that read it would count them."""
-    workflow = trace.round_at(path[:-1]).workflow
-    if workflow is None:
-        raise ValueError(f"step {label(path)} has no plan")
-    return Answer.recorded(trace.step_at(path), workflow.steps[path[-1]], trace.task).tokens
+    return Answer.recorded(trace.step_at(path), trace.task).tokens
 
 
 def _colour(agent: str, agents: Sequence[str]) -> str:

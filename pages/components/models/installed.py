@@ -100,7 +100,7 @@ def _memory(model: MachineModel) -> tuple[str, str]:
 def _memory_of_file(model: MachineModel) -> tuple[str, str]:
     """Says what a file needs, against what is free now: other programs may have the rest."""
     [need] = model.needs
-    free = core.free_memory()
+    free = core.free_ram_bytes()
     drawn = html(TEMPLATE, "memory", needs=[(need, gb(need.needed_bytes))], unit="", named=False)
     if free is None or not need.fits:
         return drawn, f"of {gb(model.memory.total_bytes)} {model.memory.label}" if model.memory else ""
@@ -416,7 +416,7 @@ def header() -> None:
     """Draws one line: what this machine has room for, and whether there is a network."""
     folder, free_bytes = core.room()
     memory = core.memory()
-    free_memory = core.free_memory()
+    free_memory = core.free_ram_bytes()
     free = "" if free_memory is None else gb(free_memory)
     room = {
         "free_memory": free,
@@ -431,7 +431,7 @@ def header() -> None:
 
 def places(models: Sequence[MachineModel]) -> None:
     """Draws where models of other programs were looked for, and the adapters that are there."""
-    found = core.looked_through(current().settings)
+    found = core.found_files(current().settings)
     if adapters := [each for each in found.files if each.is_adapter]:
         st.html(
             html(

@@ -12,6 +12,7 @@ from conductor_core.chat.messages import WorkerSpec, conversation_of, images_in
 from conductor_core.engine import estimates
 from conductor_core.engine.models import cast_of
 from conductor_core.engine.pools import pool_info
+from conductor_core.engine.prompts import Asked
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.privacy.masking import one_line
 from conductor_core.run import request
@@ -138,17 +139,15 @@ def plan_state(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> PlanS
         specs, pool: who would be called, and the name of their pool.
     """
     answer_tokens = _answer_tokens(pool)
-    *before, asked = edited.conversation
+    *before, last = edited.conversation
+    asked = Asked(edited.task, edited.give_question, tuple(images_in(last.content)), tuple(before))
 
     def preview(workflow: Workflow, draft: Draft) -> estimates.RerunPreview:
         expected = estimates.forecast(
             workflow,
             specs,
-            edited.task,
+            asked,
             answer_tokens=answer_tokens,
-            give_question=edited.give_question,
-            images=tuple(images_in(asked.content)),
-            turns_before=tuple(before),
             rounds=_rounds() if any(step.agent == CONDUCTOR_AGENT for step in workflow.steps) else estimates.Rounds(),
         )
         return expected if edited.of == "new" else _with_changes(expected, edited.original, workflow, draft.origins)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import signal
 import stat
@@ -20,7 +19,7 @@ from conductor_core.chat.messages import Finished, Message, TextDelta, Weights, 
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.errors import WorkerContextOverflow, WorkerModelUnknown, WorkerRefused, WorkerStreamCut
 from conductor_core.inference import llama
-from conductor_core.inference.gguf_file import read_header
+from conductor_core.inference.gguf_file import file_sha256, read_header
 from conductor_core.inference.hub import ModelInUse, remove_file
 from conductor_core.inference.llama import Llama, shared_llama
 from conductor_core.settings import Settings
@@ -83,8 +82,7 @@ async def test_a_file_answers_and_says_what_it_took(file: Path) -> None:
     assert (end.finish_reason, end.model) == ("length", "tiny.gguf")
     assert end.usage is not None
     assert (end.usage.output_tokens, end.usage.estimated) == (12, False)
-    whole = hashlib.sha256(await asyncio.to_thread(file.read_bytes)).hexdigest()
-    assert end.weights == Weights(parameters=read_header(file).parameters, sha256=whole)
+    assert end.weights == Weights(parameters=read_header(file).parameters, sha256=file_sha256(file))
     health = await check_health(worker_of(file))
     assert health.ok
     assert "F32" in health.detail

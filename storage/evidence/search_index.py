@@ -7,8 +7,11 @@ answers. On the database itself only rows are read.
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import zip_longest
 
+from storage.evidence.history import Report
 from storage.records import ERASED
 from storage.search.filters import is_dense, quoted
 from storage.search.index import (
@@ -19,11 +22,11 @@ from storage.search.index import (
     NOT_INDEXED,
     call_rows,
     facet_rows,
+    own_objects,
     statements,
 )
 from storage.search.reading import Record, read_record
 
-_STATE = "SELECT id, reached, residue FROM search_state"
 _NEWEST_EVER = (
     "SELECT max(coalesce((SELECT max(sequence) FROM events), 0), "
     "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events' AND typeof(seq) = 'integer'), 0))"
@@ -33,7 +36,6 @@ _AT_REST = (
     f"SELECT max(sequence) FROM events WHERE run_id = ? AND sequence <= ? "  # noqa: S608  no value in it
     f"AND kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
 )
-_NEWEST = "SELECT max(sequence) FROM events WHERE run_id = ?"
 _CALLS = f"SELECT {CALL_COLUMNS} FROM search_calls WHERE run = ? ORDER BY id"  # noqa: S608  own names
 _FACETS = "SELECT kind, value, run, times FROM search_facets WHERE run = ? ORDER BY kind, value"
 _TEXTS = "SELECT text, dense FROM search_texts WHERE run = ? ORDER BY id"
@@ -55,62 +57,64 @@ _RUNS_OF_TEXTS = (
     "LEFT JOIN search_runs s ON s.run = t.run"
 )
 _AT_ONCE = 20_000
+REBUILD = "`conductor log search --rebuild` mends it"
 _MOST_NAMED = 1_000
 
 
 class IndexCheck:
-    """Compares one run after the other, and then what the full-text tables answer.
+    """Compares one run after the other, and then what the full-text tables answer. That they are as the program makes
+    them, another check says. What cannot be read is a finding."""
 
-    What cannot be read is a fault, and raises nothing. That its tables are as the program makes them, another check
-    says.
-
-    Attributes:
-        faults: what is wrong with the index as a whole.
-    """
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self.faults: list[str] = []
+    def __init__(self, connection: sqlite3.Connection, report: Report, progress: Callable[[], None]) -> None:
+        """``progress``: called now and then while it looks at answers; what it raises ends the check."""
+        self._connection, self._report, self._progress = connection, report, progress
         self._reached: int | None = None
-        try:
+        with self._reading():
             self._begin()
-        except (sqlite3.Error, OverflowError) as error:
-            self.faults.append(_cannot_be_read(error))
 
     def _begin(self) -> None:
-        rows = self._connection.execute(_STATE).fetchall()
+        rows = self._connection.execute("SELECT id, reached, residue FROM search_state").fetchall()
         if len(rows) != 1 or rows[0][0] != 1 or not isinstance(rows[0][1], int) or rows[0][2] not in (0, 1):
-            self.faults.append("search_state does not say how far the index goes")
+            self._wrong(None, "search_state does not say how far the index goes")
             return
         ((newest,),) = self._connection.execute(_NEWEST_EVER)
         if not 0 <= rows[0][1] <= newest:
-            self.faults.append("search_state says that it goes further than the events do")
+            self._wrong(None, "search_state says that it goes further than the events do")
         self._reached = rows[0][1]
 
-    def unknown_rows(self) -> list[str | None]:
-        """Returns what is in the index and belongs to no run that can be in it: ids of runs, None for rows of none."""
-        if self._reached is None:
-            return []
-        try:
-            found: list[str | None] = [str(run_id) for (run_id,) in self._connection.execute(_UNKNOWN, (ERASED,))]
-            return found + [None] * any(self._connection.execute(query).fetchone() for query in _OF_NO_RUN)
-        except sqlite3.Error as error:
-            self._give_up(error)
-            return []
+    def _wrong(self, run_id: str | None, what: str) -> None:
+        self._report.add("derived", run_id, None, f"the search index does not answer as it must: {what}; {REBUILD}")
 
-    def fault(self, run_id: str) -> str | None:
-        """Says what the index has otherwise than the events of a run; None: nothing. Encrypted runs are not in it."""
-        if self._reached is None:
-            return None
+    @contextmanager
+    def _reading(self, what: str = "") -> Iterator[None]:
         try:
-            return self._fault(run_id, self._reached)
-        except sqlite3.Error as error:
-            self._give_up(error)
-            return None
+            yield
+        except (sqlite3.Error, OverflowError) as error:
+            self._wrong(None, f"{what}it cannot be read ({' '.join(str(error).split())[:200]})")
+            self._reached = None if not what else self._reached
 
-    def _give_up(self, error: sqlite3.Error) -> None:
-        self.faults.append(_cannot_be_read(error))
-        self._reached = None
+    def check_rows_of_no_run(self) -> None:
+        """Finds what is in the index and belongs to no run that can be in it, and that nothing was found of yet."""
+        if self._reached is None:
+            return
+        named = {each.run_id for each in self._report.findings}
+        with self._reading():
+            for (run_id,) in self._connection.execute(_UNKNOWN, (ERASED,)).fetchall():
+                if run_id not in named:
+                    what = f"the search index has rows of a run that is not in the log, or was erased; {REBUILD}"
+                    self._report.add("derived", str(run_id), None, what)
+            if any(self._connection.execute(query).fetchone() for query in _OF_NO_RUN):
+                what = f"the search index has rows of no run in the log; {REBUILD}"
+                self._report.add("derived", None, None, what)
+
+    def check_run(self, run_id: str) -> None:
+        """Finds what the index has otherwise than the events of a run. Encrypted runs are not in it."""
+        if self._reached is None:
+            return
+        with self._reading():
+            if (wrong := self._fault(run_id, self._reached)) is not None:
+                what = "the search index, from which ledger and hits are read, differs from the events of the run"
+                self._report.add("derived", run_id, None, f"{what}: {wrong}; {REBUILD}")
 
     def _fault(self, run_id: str, reached: int) -> str | None:
         ((at_rest,),) = self._connection.execute(_AT_REST, (run_id, reached, *AT_REST_KINDS))
@@ -120,7 +124,7 @@ class IndexCheck:
         if row is None:
             return None if read_record(self._connection, run_id).encrypted else "it is missing"
         run, indexed_to, fault = row
-        ((newest,),) = self._connection.execute(_NEWEST, (run_id,))
+        ((newest,),) = self._connection.execute("SELECT max(sequence) FROM events WHERE run_id = ?", (run_id,))
         if not isinstance(indexed_to, int) or not isinstance(fault, str) or not at_rest <= indexed_to <= newest:
             return "it is of other events"
         record = read_record(self._connection, run_id, to=indexed_to)
@@ -136,96 +140,74 @@ class IndexCheck:
     def _differs(self, record: Record, run: int, fault: str) -> str | None:
         if record.fault != fault:
             return "how far it could be read"
-        places = [
+        places: list[tuple[object, ...]] = [
             (text, at.field, at.event, at.path, at.agent, at.detail) for text, of in record.texts.items() for at in of
         ]
-        wanted: dict[str, tuple[str, Iterable[tuple[object, ...]]]] = {
+        wanted: dict[str, tuple[str, list[tuple[object, ...]]]] = {
             "calls": (_CALLS, call_rows(record)),
             "texts": (_TEXTS, [(text, is_dense(text)) for text in record.texts]),
             "places": (_PLACES, places),
             "filters": (_FACETS, sorted(facet_rows(record))),
         }
-        wrong = [
-            name
-            for name, (query, rows) in wanted.items()
-            if self._connection.execute(query, (run,)).fetchall() != list(rows)
-        ]
-        ((of_no_text,),) = self._connection.execute(_OF_NO_TEXT, (run,))
-        if of_no_text and "places" not in wrong:
-            wrong.append("places")
-        return ", ".join(wrong) or None
+        wrong = {
+            name: self._connection.execute(query, (run,)).fetchall() != rows for name, (query, rows) in wanted.items()
+        }
+        wrong["places"] |= self._connection.execute(_OF_NO_TEXT, (run,)).fetchone() != (0,)
+        return ", ".join(name for name, is_wrong in wrong.items() if is_wrong) or None
 
-    def answers(self, progress: Callable[[], None] = lambda: None) -> list[tuple[str | None, str]]:
-        """Compares what the full-text tables answer with the texts of the index, which ``fault`` has compared.
-
-        Returns each run, or None, and what a search answers wrongly. ``progress``: called now and then; what it raises
-        ends the check.
-        """
+    def check_answers(self) -> None:
+        """Compares what the full-text tables answer with the texts of the index, which ``check_run`` has compared."""
         if self._reached is None:
-            return []
-        try:
-            with_texts = _Answers(self._connection, progress)
-        except sqlite3.Error as error:
-            return [(None, _cannot_be_read(error))]
-        try:
-            return [each for table in FULL_TEXT for each in with_texts.check(table)]
-        finally:
-            with_texts.close()
-
-
-def _cannot_be_read(error: Exception) -> str:
-    return f"it cannot be read ({' '.join(str(error).split())[:200]})"
+            return
+        with self._reading(), closing(sqlite3.connect(":memory:")) as memory:
+            with_texts = _Answers(self._connection, memory, self._progress)
+            for table in FULL_TEXT:
+                with self._reading(f"{table}: "):
+                    for run_id, wrong in with_texts.check(table):
+                        self._wrong(run_id, wrong)
 
 
 class _Answers:
     """The full-text tables in memory: as they are in the database, and as its texts make them."""
 
-    def __init__(self, connection: sqlite3.Connection, progress: Callable[[], None]) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, memory: sqlite3.Connection, progress: Callable[[], None]
+    ) -> None:
         """Raises: sqlite3.Error."""
-        self._connection, self._progress = connection, progress
-        self._memory = sqlite3.connect(":memory:")
-        try:
-            for statement in statements():
-                self._memory.execute(statement)
-            for table in FULL_TEXT:
-                fresh = statement_of(table).replace("content='search_texts', content_rowid='id'", "content=''")
-                self._memory.execute(fresh.replace(f"TABLE {table} ", f"TABLE fresh_{table} "))
-            self._read_texts()
-        except BaseException:
-            self._memory.close()
-            raise
-
-    def close(self) -> None:
-        self._memory.close()
-
-    def _read_texts(self) -> None:
-        rows = self._connection.execute("SELECT id, run, dense, text FROM search_texts")
+        self._connection, self._memory, self._progress = connection, memory, progress
+        for statement in statements():
+            memory.execute(statement)
+        for table in FULL_TEXT:
+            fresh = own_objects()[table][2] or ""
+            fresh = fresh.replace("content='search_texts', content_rowid='id'", "content=''")
+            memory.execute(fresh.replace(f"TABLE {table} ", f"TABLE fresh_{table} "))
+        rows = connection.execute("SELECT id, run, dense, text FROM search_texts")
         while part := rows.fetchmany(_AT_ONCE // 10):
-            self._progress()
-            self._memory.executemany("INSERT INTO search_texts (id, run, dense, text) VALUES (?, ?, ?, ?)", part)
+            progress()
+            memory.executemany("INSERT INTO search_texts (id, run, dense, text) VALUES (?, ?, ?, ?)", part)
             for table, texts in zip(FULL_TEXT, (part, [row for row in part if row[2]]), strict=True):
-                self._memory.executemany(
+                memory.executemany(
                     f"INSERT INTO fresh_{table} (rowid, text) VALUES (?, ?)",  # noqa: S608  own names
                     [(text_id, text) for text_id, _, _, text in texts],
                 )
 
-    def check(self, table: str) -> list[tuple[str | None, str]]:
-        """Returns what one table answers wrongly."""
-        try:
-            said: list[tuple[str | None, str]] = []
-            config = self._connection.execute(f"SELECT k, v FROM {table}_config ORDER BY k").fetchall()  # noqa: S608  own names
-            if config != CONFIG:
-                said.append((None, f"{table}_config was changed: words may be looked for in another way"))
-            self._copy(table)
-            wrong = self._other_texts(table)
-            said += self._runs_of(wrong)
-            if not wrong:
-                self._memory.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', 0)")  # noqa: S608  own names
-                if (unfound := self._unfound(table)) is not None:
-                    said.append((None, f"{table}: a search for {unfound!r} does not find all its texts"))
-        except (sqlite3.Error, OverflowError) as error:
-            return [(None, f"{table}: {_cannot_be_read(error)}")]
-        return said
+    def check(self, table: str) -> Iterator[tuple[str | None, str]]:
+        """Yields each run, or None, and what one table answers wrongly. Raises: sqlite3.Error, OverflowError."""
+        config = self._connection.execute(f"SELECT k, v FROM {table}_config ORDER BY k").fetchall()  # noqa: S608  own names
+        if config != CONFIG:
+            yield None, f"{table}_config was changed: words may be looked for in another way"
+        self._copy(table)
+        wrong = self._other_texts(table)
+        found = Counter(run_id for _, run_id in self._connection.execute(_RUNS_OF_TEXTS, (str(wrong),)))
+        for run_id, number in found.items():
+            if run_id is None:
+                yield None, "a search answers with texts that are not there, or in another order"
+            else:
+                yield str(run_id), f"a search does not find {number:,} of its texts by their words"
+        if not wrong:
+            self._memory.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', 0)")  # noqa: S608  own names
+            if (unfound := self._unfound(table)) is not None:
+                yield None, f"{table}: a search for {unfound!r} does not find all its texts"
 
     def _copy(self, table: str) -> None:
         for shadow, columns in (("data", "id, block"), ("idx", "segid, term, pgno")):
@@ -247,13 +229,13 @@ class _Answers:
             self._memory.execute(f"SELECT term, doc, offset FROM tokens_{name}")  # noqa: S608  own names
             for name in (table, f"fresh_{table}")
         )
-        while True:
-            self._progress()
-            rows, wanted = there.fetchmany(_AT_ONCE), own.fetchmany(_AT_ONCE)
-            if rows != wanted:
+        for number, (row, wanted) in enumerate(zip_longest(there, own)):
+            if row != wanted:
                 break
-            if not rows:
-                return []
+            if not number % _AT_ONCE:
+                self._progress()
+        else:
+            return []
         there.close()
         own.close()
         a, b = (f"SELECT term, doc, offset FROM tokens_{name}" for name in (table, f"fresh_{table}"))  # noqa: S608  own names
@@ -275,22 +257,3 @@ class _Answers:
             if found != texts:
                 return str(term)
         return None
-
-    def _runs_of(self, texts: list[int]) -> list[tuple[str | None, str]]:
-        if not texts:
-            return []
-        found = Counter(run_id for _, run_id in self._connection.execute(_RUNS_OF_TEXTS, (str(texts),)))
-        return [
-            (
-                None if run_id is None else str(run_id),
-                "a search answers with texts that are not there, or in another order"
-                if run_id is None
-                else f"a search does not find {number:,} of its texts by their words",
-            )
-            for run_id, number in found.items()
-        ]
-
-
-def statement_of(table: str) -> str:
-    """Returns the SQL that makes a full-text table."""
-    return next(each for each in statements() if each.startswith(f"CREATE VIRTUAL TABLE {table} "))

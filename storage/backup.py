@@ -53,12 +53,11 @@ def backup(source: Path, target: Path) -> Backup:
     """
     if not source.is_file():
         raise BadInput(f"no database at {source}")
-    if target.exists() or target.is_symlink():
-        raise BadInput(f"{target} is there already: a backup overwrites nothing, name another file")
-    refuse_reserved(target)
     own_keys, keys = keys_beside(source), keys_beside(target)
-    if own_keys.exists() and (keys.exists() or keys.is_symlink()):
-        raise BadInput(f"{keys} is there already: a backup overwrites nothing, name another file")
+    for each in (target, keys) if own_keys.exists() else (target,):
+        if each.exists() or each.is_symlink():
+            raise BadInput(f"{each} is there already: a backup overwrites nothing, name another file")
+    refuse_reserved(target)
     if not target.parent.is_dir():
         raise BadInput(f"{target.parent} is not a folder")
     with errors.translated(target):
@@ -91,11 +90,14 @@ def refuse_reserved(target: Path) -> None:
         raise BadInput(f"{target} is the name of a file that belongs to a database: name another one")
 
 
+def _to_read(database: Path, mode: str = "mode=ro") -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(database))}?{mode}", uri=True)
+
+
 def copy_keys(source: Path, target: Path) -> None:
     """Copies the keys of runs into a new file that its owner alone may read. Raises: OSError, sqlite3.Error."""
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    readable = f"file:{quote(str(source))}?mode=ro"
-    with closing(sqlite3.connect(readable, uri=True)) as here, closing(sqlite3.connect(target)) as there:
+    with closing(_to_read(source)) as here, closing(sqlite3.connect(target)) as there:
         here.backup(there)
     flush(target)
 
@@ -103,10 +105,7 @@ def copy_keys(source: Path, target: Path) -> None:
 def copy_database(source: Path, copy: Path) -> None:
     """Copies a database of this program over ``copy``, as it is at one moment. Raises: sqlite3.Error."""
     os.close(os.open(copy, os.O_CREAT | os.O_RDWR, 0o600))
-    with (
-        closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True)) as here,
-        closing(sqlite3.connect(copy)) as there,
-    ):
+    with closing(_to_read(source)) as here, closing(sqlite3.connect(copy)) as there:
         here.execute("SELECT version_num FROM alembic_version")
         here.backup(there)  # all pages in one step: the copy shows one moment, and no writer waits
         # Without this, reading the copy would create a log beside it.
@@ -115,22 +114,18 @@ def copy_database(source: Path, copy: Path) -> None:
 
 def contents(copy: Path) -> tuple[int, int, list[str]]:
     """Returns how many runs and events a copy holds, and what SQLite finds wrong with it. Raises: sqlite3.Error."""
-    with closing(sqlite3.connect(f"file:{quote(str(copy))}?mode=ro", uri=True)) as connection:
+    with closing(_to_read(copy)) as connection:
         faults = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
         if faults:
             return 0, 0, faults
-        (runs,) = connection.execute("SELECT count(*) FROM runs").fetchone()
-        (events,) = connection.execute("SELECT count(*) FROM events").fetchone()
+        ((runs, events),) = connection.execute("SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM events)")
     return runs, events, []
 
 
 # Comparing.
 
 _ORIGIN = "SELECT origin FROM evidence_log"
-_GONE = "SELECT DISTINCT run_id FROM deletions"
 _HELD = "SELECT run_id FROM holds WHERE id IN (SELECT max(id) FROM holds GROUP BY run_id) AND held"
-_THERE = "SELECT run_id FROM runs WHERE status <> ?"
-_ENCRYPTED = "SELECT run_id, task FROM runs WHERE typeof(task) = 'blob' AND status <> ?"
 
 
 def entries(database: Path) -> int:
@@ -154,7 +149,7 @@ def _reading(database: Path) -> sqlite3.Connection:
     wal = database.with_name(f"{database.name}-wal")
     if wal.exists() and wal.stat().st_size:
         return open_database(database)
-    return sqlite3.connect(f"file:{quote(str(database))}?mode=ro&immutable=1", uri=True)
+    return _to_read(database, "mode=ro&immutable=1")
 
 
 _Runs = tuple[str, ...] | None
@@ -167,11 +162,14 @@ def _lost_and_back(target: Path, copy: Path) -> tuple[_Runs, _Runs, _Runs]:
         return (), (), ()
     try:
         with closing(_reading(target)) as connection:
-            gone, held = _ids(connection, _GONE), _ids(connection, _HELD)
+            gone, held = _ids(connection, "SELECT DISTINCT run_id FROM deletions"), _ids(connection, _HELD)
     except (NoEvidence, sqlite3.Error):
         return None, None, None
     with closing(open_database(copy)) as connection:
-        there, held_there = _ids(connection, _THERE, ERASED), _ids(connection, _HELD)
+        there, held_there = (
+            _ids(connection, "SELECT run_id FROM runs WHERE status <> ?", ERASED),
+            _ids(connection, _HELD),
+        )
     return tuple(sorted(gone & there)), tuple(sorted((held & there) - held_there)), tuple(sorted(held - there))
 
 
@@ -182,8 +180,9 @@ def _ids(connection: sqlite3.Connection, query: str, *bound: str) -> set[str]:
 def sealed_runs(database: Path, vault: Vault) -> Counter[str]:
     """Returns why encrypted runs cannot be opened with the keys that are there, each with the number of runs."""
     sealed: Counter[str] = Counter()
+    encrypted = "SELECT run_id, task FROM runs WHERE typeof(task) = 'blob' AND status <> ?"
     with closing(open_database(database)) as connection:
-        for run_id, task in connection.execute(_ENCRYPTED, (ERASED,)):
+        for run_id, task in connection.execute(encrypted, (ERASED,)):
             try:
                 vault.open(run_id, "runs task", task)
             except StoreError as error:
@@ -263,28 +262,15 @@ def restore(
         vault = Vault(keys_beside(copy if keys else target), master, encrypts=False)
         checked, findings, older = _checked(copy, target, places, vault, progress, anyway=anyway)
         _refuse_in_use(target)
-        back, unheld, lost_runs = _lost_and_back(target, copy)
+        lost_and_back = _lost_and_back(target, copy)
         replaced = _put(copy, target, with_keys=keys)
         forget_check(evidence_folder(target))
         flush(target.parent)
         there = Vault(keys_beside(target), master, encrypts=False)  # what it says names the files that stay
         sealed = sealed_runs(target, there)
-    return Restored(
-        target,
-        runs,
-        events,
-        checked,
-        findings,
-        older,
-        replaced,
-        keys_beside(target) if keys else None,
-        back,
-        unheld,
-        lost_runs,
-        sealed,
-        places,
-        not places.key.is_file(),
-    )
+    restored_keys, keyless = keys_beside(target) if keys else None, not places.key.is_file()
+    what = (checked, findings, older, replaced, restored_keys)
+    return Restored(target, runs, events, *what, *lost_and_back, sealed, places, keyless)
 
 
 def _files(database: Path) -> list[Path]:
@@ -301,8 +287,7 @@ def _there(target: Path) -> list[Path]:
 
 
 def _refuse_what_is_there(target: Path, replace: bool) -> None:
-    there = _there(target)
-    if there and not replace:
+    if not replace and (there := _there(target)):
         raise BadInput(f"{there[0]} is there already: name another place, or add --replace, which keeps it beside it")
 
 
@@ -421,7 +406,10 @@ def _put(copy: Path, target: Path, *, with_keys: bool) -> Path | None:
     in one step. Keys that the backup brings take the place of those that are there; else those stay, for the runs that
     they open.
     """
-    _fold(target)
+    if target.exists() and any(each.exists() and each.stat().st_size for each in _files(target)[1:3]):
+        # Moves what is in the log into the main file, which then is the whole. What cannot be written stays as it is.
+        with suppress(sqlite3.Error), closing(sqlite3.connect(target)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     there, keys = _there(target), keys_beside(target)
     keep_private(*there)
     replaced = target.with_name(f"{target.name}.replaced-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
@@ -451,13 +439,3 @@ def _put(copy: Path, target: Path, *, with_keys: bool) -> Path | None:
         raise
     flush(target)
     return replaced if there else None
-
-
-def _fold(target: Path) -> None:
-    """Moves what is in the log beside the database into it, so that its main file alone is the whole of it."""
-    logs = [each for each in _files(target)[1:3] if each.exists() and each.stat().st_size]
-    if not target.exists() or not logs:
-        return
-    # What is damaged, or cannot be written, is kept as it is.
-    with suppress(sqlite3.Error), closing(sqlite3.connect(target)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
