@@ -337,13 +337,13 @@ class BatchProgress(Line):
         rate = f"{self.per_s:.1f}/s" if self.per_s >= 1 or self.per_s == 0 else f"{60 * self.per_s:.1f}/min"
         cost = in_list(self._cost, estimated=self._estimated)
         parts = [f"{done} done", f"{self._running} running", f"{failed} failed", rate, cost]
-        if left := self._total - self._before - self._ended.total():
-            parts.append(f"{seconds(1000 * left / self.per_s)} left" if self.per_s else "unknown time left")
+        if self._total - self._before - self._ended.total():
+            parts.append("unknown time left" if self.left_s is None else f"{seconds(1000 * self.left_s)} left")
         return " · ".join(parts)
 
     def _show(self) -> None:
-        done, said = self._before + self._ended.total(), self.line
-        self.show(done, self._total, lambda: f"{done} of {self._total} · {said}", said=said)
+        done = self._before + self._ended.total()
+        self.show(done, self._total, lambda: f"{done} of {self._total} · {self.line}", said=lambda: self.line)
 
 
 def task_line(id_: str, trace: RunTrace) -> str:

@@ -78,7 +78,7 @@ class EvaluationProgress(Line):
             self._total,
             lambda: f"{self._done} of {self._total} · {self._left()} left · {scores}",
             title="evaluating",
-            said=scores,
+            said=lambda: scores,
         )
 
     def _left(self) -> str:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Self
@@ -19,7 +20,7 @@ from rich.progress import (
 )
 
 LINE_EVERY_S = 10.0
-_RATE_OVER_S = 60.0
+_RATE_OVER_S, _SEEN_EVERY_S = 60.0, 0.1
 
 
 class Line:
@@ -35,12 +36,12 @@ class Line:
             console=Console(stderr=True),
             redirect_stdout=redirect,
             expand=expand,
-            speed_estimate_period=_RATE_OVER_S,
             disable=quiet or self._says,
         )
         self._id = self._progress.add_task("", total=None, said="")
         self._task = self._progress.tasks[0]
         self._said_s = self._began_s = time.monotonic()
+        self._seen: deque[tuple[float, int]] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -51,22 +52,38 @@ class Line:
     @property
     def per_s(self) -> float:
         """How much was done a second over the last minute; 0 while that is not known."""
-        return self._task.speed or 0.0
+        (from_s, from_), (_, done) = (self._seen[0], self._seen[-1]) if self._seen else ((0.0, 0), (0.0, 0))
+        return max(0, done - from_) / max(1e-9, time.monotonic() - from_s)
 
     @property
     def left_s(self) -> float | None:
-        return self._task.time_remaining
+        """Seconds; None while that is not known."""
+        return (self._task.remaining or 0.0) / self.per_s if self.per_s else None
 
     @property
     def elapsed_ms(self) -> float:
         return 1000 * (time.monotonic() - self._began_s)
 
     def show(
-        self, done: int, total: int, line: Callable[[], str], *, title: str = "", said: str = "", now: bool = False
+        self,
+        done: int,
+        total: int,
+        line: Callable[[], str],
+        *,
+        title: str = "",
+        said: Callable[[], str] = str,
+        now: bool = False,
     ) -> None:
         """Shows the bar with ``title`` and ``said``; else prints ``line``, if it is due or to be said ``now``."""
         self._progress.start()
-        self._progress.update(self._id, completed=done, total=total, description=title, said=said)
+        now_s = time.monotonic()
+        if len(self._seen) > 1 and now_s - self._seen[-2][0] < _SEEN_EVERY_S:
+            self._seen.pop()
+        self._seen.append((now_s if self._seen else self._began_s, done))
+        while self._seen[0][0] < now_s - _RATE_OVER_S and len(self._seen) > 2:
+            self._seen.popleft()
+        self._progress.update(self._id, completed=done, total=total, description=title)
+        self._progress.update(self._id, said=said())
         if self._says and (now or time.monotonic() - self._said_s >= LINE_EVERY_S):
             self._said_s = time.monotonic()
             print(line(), file=sys.stderr, flush=True)
@@ -74,6 +91,7 @@ class Line:
     def forget_pace(self, done: int) -> None:
         """Makes the pace count from now on: what was ``done`` took its time for something else."""
         self._progress.reset(self._id, completed=done)
+        self._seen = deque([(time.monotonic(), done)])
 
 
 Show = Callable[[int, int], None]
