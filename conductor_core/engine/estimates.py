@@ -16,7 +16,7 @@ from conductor_core.engine.request import EarlierAnswers, carried, origin, whole
 from conductor_core.engine.step import cost_of
 from conductor_core.run.costs import Cost, spent_on
 from conductor_core.run.request import GivenOutput, Overrides
-from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.edits import Origins, compare, replace_step
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen, Step, Workflow, readable
@@ -398,43 +398,33 @@ def what_if(trace: RunTrace) -> WhatIf | None:
 
     Returns None if no step has an answer: then nothing says how long the outputs are.
     """
-    estimates = _Estimates(trace)
-    if not estimates.answered:
+    steps, asked = list(trace.walk()), Asked.by(trace)
+    answered = [step for step in steps if step.output_sha256 is not None]
+    if not answered:
         return None
-    return WhatIf(
-        planned=estimates.variant("planned"),
-        everything=estimates.variant("all"),
-        nothing=estimates.variant("none"),
-        assumed=estimates.assumed,
-    )
+    specs = {spec.name: spec for spec in trace.pool.workers}
+    shown = {step.path: estimate_tokens(Answer.recorded(step, trace.task).turn) for step in answered}
+    paid = {
+        step.path: step.answer_usage.output_tokens or estimate_tokens(step.output + step.reasoning)
+        for step in answered
+        if step.agent != CONDUCTOR_AGENT
+    }
+    mean_shown, mean_paid = (sum(each.values()) // max(1, len(each)) for each in (shown, paid))
 
-
-class _Estimates:
-    def __init__(self, trace: RunTrace) -> None:
-        self._trace = trace
-        self._specs = {spec.name: spec for spec in trace.pool.workers}
-        steps = list(trace.walk())
-        self.answered = [step for step in steps if step.output_sha256 is not None]
-        self.assumed = tuple(step.path for step in steps if step.output_sha256 is None)
-        self._shown = {step.path: estimate_tokens(Answer.recorded(step, trace.task).turn) for step in self.answered}
-        self._paid = {
-            step.path: step.answer_usage.output_tokens or estimate_tokens(step.output + step.reasoning)
-            for step in self.answered
-            if step.agent != CONDUCTOR_AGENT
-        }
-
-    def variant(self, lists: Lists) -> Variant:
+    def variant(lists: Lists) -> Variant:
         usages: list[Usage] = []
         costs: list[float | None] = []
-        for round_ in self._trace.root.rounds():
-            for step in round_.steps:
-                if step.agent == CONDUCTOR_AGENT:
-                    continue
-                paid = self._paid.get(step.path, _mean(list(self._paid.values())))
-                usage = Usage(input_tokens=self._input(round_, step, lists), output_tokens=paid, estimated=True)
-                spec = self._specs.get(step.answered_by or step.agent)
-                usages.append(usage)
-                costs.append(None if spec is None else cost_of(spec, usage))
+        for step in (each for each in steps if each.agent != CONDUCTOR_AGENT):
+            listed: AccessList = step.access_list if lists == "planned" else "all" if lists == "all" else ()
+            read = asked.tokens(step.instruction) + _TURN_TOKENS
+            for index in readable(listed, step.index):
+                earlier = trace.step_at((*step.path[:-1], index))
+                told = estimate_tokens(expand(earlier.instruction, trace.task))
+                read += told + shown.get(earlier.path, mean_shown) + 2 * _TURN_TOKENS
+            written = paid.get(step.path, mean_paid)
+            usages.append(Usage(input_tokens=read, output_tokens=written, estimated=True))
+            spec = specs.get(step.answered_by or step.agent)
+            costs.append(None if spec is None else cost_of(spec, usages[-1]))
         return Variant(
             lists=lists,
             usage=sum(usages, Usage(estimated=True)),
@@ -442,19 +432,12 @@ class _Estimates:
             known_usd=sum(cost or 0.0 for cost in costs),
         )
 
-    def _input(self, round_: RoundTrace, step: StepTrace, lists: Lists) -> int:
-        tokens = Asked.by(self._trace).tokens(step.instruction) + _TURN_TOKENS
-        planned = readable(step.access_list, step.index)
-        reads = planned if lists == "planned" else tuple(range(step.index)) if lists == "all" else ()
-        for index in reads:
-            earlier = round_.steps[index]
-            shown = self._shown.get(earlier.path, _mean(list(self._shown.values())))
-            tokens += estimate_tokens(expand(earlier.instruction, self._trace.task)) + shown + 2 * _TURN_TOKENS
-        return tokens
-
-
-def _mean(counts: list[int]) -> int:
-    return sum(counts) // len(counts) if counts else 0
+    return WhatIf(
+        planned=variant("planned"),
+        everything=variant("all"),
+        nothing=variant("none"),
+        assumed=tuple(step.path for step in steps if step.output_sha256 is None),
+    )
 
 
 # Before a run.

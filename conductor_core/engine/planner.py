@@ -348,18 +348,16 @@ class _Writing:
         messages = self._conductor.messages(self._request)
         most = longest_plan(messages, self._state.settings.plan_max_tokens)
         async with cap.room(self._conductor.info.price, most) as call:
-            took, cost_usd = call.most, call.most_usd  # what breaks off may have taken that
+            call.taken = call.most, call.most_usd  # what breaks off may have taken that
             try:
                 usage, said_usd = await self._write(again=again)
-                if not usage.estimated:
-                    took, cost_usd = usage, call.cost_usd(usage, said_usd)
-                return usage, said_usd
             except ConductorError:
                 if not self._output_characters:
-                    took, cost_usd = Usage(), 0.0
+                    call.taken = Usage(), 0.0
                 raise
-            finally:
-                cap.add(took, cost_usd)
+            if not usage.estimated:
+                call.took(usage, said_usd)
+            return usage, said_usd
 
     async def _write(self, *, again: bool) -> tuple[Usage, float | None]:
         """Streams the completion. Returns what it used, and its cost if the provider states one."""

@@ -106,7 +106,7 @@ class RoundRunner:
         last = self._round.steps[-1 if chosen is None else chosen]
         if last.status in ("failed", "skipped"):
             return self._failure(last if last.status == "failed" else self._round.steps[last.because[0][-1]])
-        return Answer.recorded(last, self._state.request.task)
+        return Answer.of_round(self._round, self._state.request.task)[last.index]
 
     async def _one_ends(self, decision: "asyncio.Future[None] | None") -> None:
         """Waits until a step ends, or somebody decides. Raises: LimitReached, StoreError."""

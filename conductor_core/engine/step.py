@@ -136,23 +136,16 @@ class StepCall:
             if cap is None:
                 return await self._call()
             async with cap.call(self._spec, self._step_input.context.messages) as call:
-                usage, cost_usd = Usage(), 0.0
+                call.taken = call.most, call.most_usd  # what is stopped from outside may have taken that
                 try:
                     finished = await self._call()
-                    usage = finished.usage or call.most
-                    cost_usd = call.cost_usd(usage, finished.cost_usd)
-                    return finished
-                except WorkerError as error:
-                    if self._spent(error).total_tokens:
-                        usage, cost_usd = call.most, call.most_usd
+                except BaseException as error:
+                    began = self._spent(error).total_tokens if isinstance(error, WorkerError) else self._asked
+                    if not began:
+                        call.taken = Usage(), 0.0
                     raise
-                except BaseException:
-                    # Stopped from outside: how far its provider was, nobody says.
-                    if self._asked:
-                        usage, cost_usd = call.most, call.most_usd
-                    raise
-                finally:
-                    cap.add(usage, cost_usd)
+                call.took(finished.usage or call.most, finished.cost_usd)
+                return finished
 
     async def _call(self) -> Finished:
         """Makes one call, from its first byte to its last chunk. Raises: WorkerError."""
