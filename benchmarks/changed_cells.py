@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,12 +39,13 @@ from conductor_core.run.commands import Approve
 from conductor_core.run.values import BatchRow, Imported
 from storage import Privacy, open_store
 from storage.access_log import AccessQuery
-from storage.bundles import write_bundle
+from storage.bundles import BundleWriter
 from storage.evidence.anchoring import places_of
-from storage.evidence.bundle_audit import FILES
+from storage.evidence.bundle_audit import FILES, FORMAT_1
 from storage.evidence.checking import check_log, public_key
 from storage.evidence.database_audit import open_database
 from storage.evidence.history import Report
+from storage.merkle.formats import PublicKey
 from storage.search.filters import Filters
 from storage.store import Store
 from tests.support.damaging import past_triggers
@@ -54,6 +55,14 @@ from tests.support.run_events import created, created_otherwise, planned, step_c
 CALLER = local_caller("cli")
 KINDS = ("other", "null", "type", "bit", "step", "empty", "delete row", "repeat row", "schema")
 _WORDS = ("Ada", "solver", "checked", "6", "\u5927\u9634")
+
+
+def write_bundle(connection: sqlite3.Connection, run_ids: Sequence[str], key: PublicKey, folder: Path) -> None:
+    """Writes a bundle of format 1, without files for reading, into ``folder``. Raises: as ``BundleWriter``."""
+    writer = BundleWriter(connection, run_ids, key, folder)
+    writer.write_head(FORMAT_1)
+    writer.write_events()
+    writer.write_proofs()
 
 
 @dataclass(frozen=True)

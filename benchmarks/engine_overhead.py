@@ -8,8 +8,7 @@ answered by one fake provider in a process of its own (``provider``), 20 chunks 
 through the engine's host (a waiting caller's thread a run), the real HTTP worker and the durable event log (SQLite,
 WAL, synchronous=FULL), every streamed piece included; LangGraph through aiohttp nodes and its own SQLite checkpointer,
 also synchronous=FULL. Its ``durability`` is "async" (its default: the next steps start while the checkpoint is written)
-or "sync" (they start when it is on disk, which is what ours promises). An older checkout is measured by its own copy of
-this file.
+or "sync" (they start when it is on disk, which is what ours promises).
 
 Each measurement is a process of its own, the systems in turn. Reported, as the median of the repeats:
 

@@ -124,19 +124,8 @@ def verification(folder: Path, events: int) -> tuple[float, float, float]:
     store.close()
     file = folder / "verify.py"
     file.write_text(verifier_source())
-    key = load_key(places.key, origin).public.line
-    command = [
-        sys.executable,
-        "-c",
-        _MEASURED,
-        str(file),
-        str(path),
-        "--public-key",
-        key,
-        "--anchor",
-        str(places.anchor.file),
-        "--json",
-    ]
+    told = ["--public-key", load_key(places.key, origin).public.line, "--anchor", str(places.anchor.file), "--json"]
+    command = [sys.executable, "-c", _MEASURED, str(file), str(path), *told]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -18,13 +18,16 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.random_checkpoint import POOL
-from conductor_core.chat.messages import PlanFinished, PlanRequest, TextDelta
+from conductor_core.chat.messages import PlanFinished, PlanRequest, TextDelta, WorkerSpec
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.inference.llama import Llama, shared_llama
 from conductor_core.settings import Settings
 
+POOL = tuple(
+    WorkerSpec(name=name, provider="rehearsal", model=name, description=description)
+    for name, description in (("solver", "hard sums and proofs"), ("coder", "code"), ("writer", "clear prose"))
+)
 REQUEST = PlanRequest(task="What is the sum of the first 40 odd numbers?", agents=POOL, max_steps=3)
 
 

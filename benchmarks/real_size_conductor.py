@@ -1,8 +1,8 @@
 """Benchmark: a Conductor of Qwen2.5-7B's exact size writes a valid plan by the app's own path, within this machine.
 
-    python -m benchmarks.real_size_conductor [--size 7b|0.5b] [--precision P] [--folder DIR] [--keep] [--json]
+    python -m benchmarks.real_size_conductor [--size 7b|0.5b] [--folder DIR]
 
-A checkpoint of the exact configuration with random bfloat16 weights (15.2 GB) is written shard by shard, opened with
+A checkpoint of the exact configuration with random bfloat16 weights (15.2 GB) is written, opened with
 ``open_conductor``, made to write one grammar-constrained plan, checked, and deleted. The plan is kept short (two steps
 at most, 96 tokens): a processor needs a second or more for each token. Random weights write nonsense, but as many bytes
 move and as many products are made as with the real ones.
@@ -13,7 +13,6 @@ which the kernel gives up when it needs to.
 
 import argparse
 import asyncio
-import json
 import shutil
 import tempfile
 import threading
@@ -21,7 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.random_checkpoint import POOL, write_checkpoint
+from benchmarks.gguf_speed import POOL
+from benchmarks.random_checkpoint import write_checkpoint
 from conductor_core.chat.messages import PlanFinished, PlanRequest, TextDelta
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.inference.shared import shared_model
@@ -84,14 +84,12 @@ async def write_plan(folder: Path, settings: Settings, *, again: bool) -> dict[s
     return {
         "again": again,
         "valid": checked.workflow is not None,
-        "faults": [fault.message for fault in checked.faults],
         "steps": len(checked.workflow.steps) if checked.workflow else 0,
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "first_token_s": first - start,
         "seconds": end - start,
         "tokens_per_s": (usage.output_tokens - 1) / (end - first),
-        "text": text,
     }
 
 
@@ -139,8 +137,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["7b", "0.5b"], default="7b")
     parser.add_argument("--folder", type=Path, help="where the checkpoint is written; default: a temporary folder")
-    parser.add_argument("--keep", action="store_true", help="do not delete the checkpoint")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     parent = Path(options.folder or tempfile.gettempdir())
     folder = parent / f"qwen2.5-{options.size}-random"
@@ -151,9 +147,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=parent) as data_folder:
             result = measure(folder, options.size, Path(data_folder))
     finally:
-        if not options.keep:
-            shutil.rmtree(folder, ignore_errors=True)
-    print(json.dumps(result, indent=1) if options.json else table(result))
+        shutil.rmtree(folder, ignore_errors=True)
+    print(table(result))
     raise SystemExit(0 if all(plan["valid"] for plan in result["plans"]) else 1)
 
 

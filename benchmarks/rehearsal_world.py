@@ -31,7 +31,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from conductor_core.cli.wiring import opened_store
+from conductor_core.cli.inputs import opened_store
 from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation import orchestrators
 from conductor_core.lab.evaluation.statistics import mean_interval

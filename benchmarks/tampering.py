@@ -31,6 +31,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import tampered_tables
+from benchmarks.changed_cells import write_bundle
 from benchmarks.tampered_tables import ATTACKERS, sign_again
 from conductor_core.run.actor import local_caller
 from conductor_core.run.events import RunCancelled
@@ -38,7 +39,6 @@ from conductor_core.run.values import Imported
 from conductor_core.settings import Settings
 from storage import Privacy, open_store
 from storage.backup import backup, restore
-from storage.bundles import write_bundle
 from storage.evidence.anchoring import places_of
 from storage.evidence.bundle_audit import FILES
 from storage.evidence.checking import check_log, public_key

@@ -22,6 +22,8 @@ _Port = Annotated[int, Field(ge=1, le=65535)]
 _HOST_NAME = re.compile(r"(?!-)[0-9a-z_-]+(?:\.[0-9a-z_-]+)*")
 
 
+SHIPPED = TINY, SMALL = "tiny", "small"
+"""The names of the Conductors that come with the program."""
 SMALL_BASE, SMALL_BASE_BYTES = "SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432
 """The model that the Conductor ``small`` is made of."""
 PROGRAM_MODELS = Path(sys.prefix) / "share" / "conductor-inspector" / "models"
@@ -66,7 +68,7 @@ class Settings(BaseSettings):
         description="The file of the key that signs them; made if it is missing. Unset: a folder beside the database.",
     )
     conductor: str = Field(
-        default_factory=lambda read: "small" if small_base(read["data_folder"] / "models") else "tiny",
+        default_factory=lambda read: SMALL if small_base(read["data_folder"] / "models") else TINY,
         description="Conductor used when none is named: tiny, small, one of a conductors file, folder, GGUF file, hub "
         "id or URL#MODEL.",
     )

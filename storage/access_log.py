@@ -177,7 +177,7 @@ _MOST_REMEMBERED = 20_000
 _now_s = time.monotonic
 _SHIPPED = "SELECT 1 FROM runs WHERE run_id = ? AND recorded"
 
-Change = Callable[[Callable[[sqlite3.Cursor], None]], "concurrent.futures.Future[None]"]
+Change = Callable[[Callable[[sqlite3.Cursor], int]], "concurrent.futures.Future[int]"]
 """Runs a piece of work in a transaction of the writer (``EventLog.change``)."""
 
 
@@ -325,23 +325,21 @@ class AccessLog:
                     self._next_s = {access: at_s for access, at_s in self._next_s.items() if at_s > now_s}
                 self._next_s |= dict.fromkeys(due, now_s + AGAIN_S)
             self._open += 1
-        kept: list[int] = []
         try:
-            future = self._change(lambda cursor: kept.append(_write(cursor, due)))
+            future = self._change(lambda cursor: _write(cursor, due))
         except StoreError as error:
             self._failed(due, len(due), error)
             self._ended()
             return
-        future.add_done_callback(partial(self._done, due, kept))
+        future.add_done_callback(partial(self._done, due))
 
-    def _done(self, due: list[_Access], kept: list[int], future: "concurrent.futures.Future[None]") -> None:
-        error = future.exception()
-        if error is None:
-            self.fault = None
-            if kept[-1]:
-                self._written(kept[-1])
-        else:
+    def _done(self, due: list[_Access], future: "concurrent.futures.Future[int]") -> None:
+        if (error := future.exception()) is not None:
             self._failed(due, len(due), error)
+        else:
+            self.fault = None
+            if future.result():
+                self._written(future.result())
         self._ended()
 
     def _failed(self, due: Iterable[_Access], count: int, error: BaseException) -> None:

@@ -178,14 +178,6 @@ class BundleWriter:
             raise BadInput(f"unknown run {run_id}")
 
 
-def write_bundle(connection: sqlite3.Connection, run_ids: Sequence[str], key: PublicKey, folder: Path) -> None:
-    """Writes a bundle of format 1, without files for reading, into ``folder``. Raises: as ``BundleWriter``."""
-    writer = BundleWriter(connection, run_ids, key, folder)
-    writer.write_head(FORMAT_1)
-    writer.write_events()
-    writer.write_proofs()
-
-
 def _records(connection: sqlite3.Connection, run_ids: set[str], size: int) -> Iterator[dict[str, Any]]:
     """Yields the log's first record, rotations of its key, machines that may act, and the runs' seals and looks."""
     for position, run_id, record in connection.execute(_RECORDS):

@@ -48,7 +48,7 @@ from storage.log.live_runs import forget_images, keep_images, read_image
 from storage.log.owner import gone, held, left
 from storage.log.queries import Listing, Search, Totals, interrupt
 from storage.log.reading import Deletion, read_raw, read_run, unknown_run
-from storage.merkle.chain import add_record, record_deletion
+from storage.merkle.chain import add_record, read_chain
 from storage.merkle.formats import PublicKey, error_text, rotated_keys
 from storage.privacy import SEALED, Privacy, Sealed
 from storage.records import ERASED, BatchSummary, RawEvent, RunSummary, StoredEvent
@@ -162,7 +162,9 @@ def _record(
     cursor.execute(_RECORD, row)
     more = {"erased": True, "run_sha256": digest_of([erased_row(cursor, run_id)])} if erased else {}
     more |= {"sealed": True} if sealed else {}  # then its events stay
-    record_deletion(cursor, run_id, at_utc=now, row_sha256=deletion_digest(row), **caller_fields(caller), **more)
+    more |= {"at_utc": now, "row_sha256": deletion_digest(row), **caller_fields(caller)}
+    run_chain = read_chain(cursor, run_id)  # before its events go
+    add_record(cursor, "run.deleted", run_id, events=run_chain.places, head=run_chain.head.hex(), **more)
 
 
 def _hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held: bool) -> None:

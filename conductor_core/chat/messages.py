@@ -10,11 +10,14 @@ from typing import Annotated, Any, Literal, Protocol, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from conductor_core.precision import Packed
 from conductor_core.workflow.model import Frozen
 
 Ending = Literal["completed", "refused", "filtered", "cut", "empty"]
 """How an answer ended, as its provider says. All but the first are incomplete."""
+
+Packed = Literal["int8", "int4"]
+PrecisionChoice = Literal["auto", "bf16", "int8", "int4"]
+"""The number formats that packed weights had, and what was asked for, in records of versions that packed them."""
 
 OnIncomplete = Literal["allow", "stop", "more_tokens", "fallback"]
 """What happens to a step with an incomplete answer: only ``allow`` passes its output to the steps that read it.

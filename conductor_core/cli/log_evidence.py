@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -18,8 +18,9 @@ from conductor_core import __version__
 from conductor_core.analysis.decision_page import record_text
 from conductor_core.analysis.decision_record import decision_record
 from conductor_core.cli import inputs, options
+from conductor_core.cli.inputs import database_path, existing_database, existing_store
+from conductor_core.cli.log_search import Since, Until
 from conductor_core.cli.progress import terminal_bar
-from conductor_core.cli.wiring import database_path, existing_database, existing_store
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.files import expand_path
 from conductor_core.run.actor import local_caller
@@ -176,10 +177,8 @@ def export(
         str | None, typer.Option(metavar="STATUS", help="Only runs of this status, such as completed.")
     ] = None,
     batch: Annotated[str | None, typer.Option(metavar="ID", help="Only runs of this batch.")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="DAY", help="Only runs of this day (UTC, as 2026-11-24) and later.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="DAY", help="Only runs of this day and earlier.")] = None,
+    since: Since = None,
+    until: Until = None,
     db: options.Db = None,
 ) -> int:
     """One zip file holds exact events, proofs, checkpoint, verifier, images, and a decision record of each run.
@@ -188,7 +187,7 @@ def export(
     """
     if bool(run_ids) + every + any((search, status, batch, since, until)) != 1:
         raise BadInput("give RUN_IDs, or filters (--search, --status, --batch, --since, --until), or --all")
-    target, first, last = expand_path(out).absolute(), _day(since), _day(until)
+    target = expand_path(out).absolute()
     path = existing_database(db, inputs.read_settings())
     if target.exists() or target.is_symlink():
         raise BadInput(f"{target} is there already: an export overwrites nothing, name another file")
@@ -198,7 +197,7 @@ def export(
         if run_ids:
             chosen = list(dict.fromkeys(store.resolve(run_id) for run_id in run_ids))
         else:
-            chosen = list(_found(store, search, status, batch, first, last))
+            chosen = list(_found(store, search, status, batch, since, until))
         if not chosen:
             raise BadInput("no run fits: nothing is exported")
         with terminal_bar("writing records") as notify:
@@ -215,11 +214,15 @@ def export(
 
 
 def _found(
-    store: Store, text: str | None, status: str | None, batch: str | None, first: date | None, last: date | None
+    store: Store,
+    text: str | None,
+    status: str | None,
+    batch: str | None,
+    since: datetime | None,
+    until: datetime | None,
 ) -> Iterator[str]:
-    """Yields the runs that the filters find, from the newest on; both days are in UTC and count."""
-    since = None if first is None else _midnight(first)
-    before = None if last is None else store.cursor_at(_midnight(last) + timedelta(days=1))
+    """Yields the runs that the filters find, from the newest on."""
+    before = None if until is None else store.cursor_at(until)
     while True:
         found = store.runs(_PAGE_RUNS, before, text, status, batch=batch)
         for each in found:
@@ -233,17 +236,6 @@ def _found(
 
 
 _PAGE_RUNS = 500
-
-
-def _midnight(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
-def _day(given: str | None) -> date | None:
-    try:
-        return None if given is None else date.fromisoformat(given)
-    except ValueError as error:
-        raise BadInput(f"{given!r} is not a date (2026-11-24)") from error
 
 
 def verifier(

@@ -17,9 +17,6 @@ from typing import Literal
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.conductors.catalogue import (
-    SHIPPED,
-    SMALL,
-    TINY,
     TINY_FOLDER,
     ConductorOption,
     conductor_faults,
@@ -46,15 +43,14 @@ from conductor_core.inference.hardware import (
     needs,
     place,
 )
-from conductor_core.inference.pace import Notify, Pace, Shape, paces, shape_of
-from conductor_core.inference.published import CONDUCTORS
+from conductor_core.inference.pace import CONDUCTORS, Notify, Pace, Shape, paces, shape_of
 from conductor_core.inference.source import GGUF_REF, HUB_ID, cached_folder, cached_hub_ids, inspect_folder, own_folder
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TypedKeys, is_set
 from conductor_core.providers.model_files import variable_fault
 from conductor_core.rehearsal import EXAMPLES, grade
 from conductor_core.run.values import Limits
-from conductor_core.settings import Settings
+from conductor_core.settings import SHIPPED, SMALL, TINY, Settings
 from conductor_core.settings import small_base as base_of_small
 from conductor_core.workers import discovery
 from conductor_core.workers.discovery import FoundServer, ready_workers
@@ -378,12 +374,12 @@ def remove(model: MachineModel, settings: Settings) -> int:
 
     Returns the bytes freed. Raises: BadInput for what others keep; ModelUnavailable if it is in use.
     """
-    from conductor_core.inference import removal
+    from conductor_core.inference import hub
 
     if is_deletable(model, settings) and model.where == "file":
-        return removal.remove_file(Path(model.model))
+        return hub.remove_file(Path(model.model))
     hub_id = downloadable(model, "can be deleted here")
-    freed = removal.remove(hub_id)
+    freed = hub.remove(hub_id)
     downloads().forget(hub_id)
     return freed
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from conductor_core.chat.messages import Usage, WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
-from conductor_core.conductors.catalogue import SHIPPED, ConductorOption
+from conductor_core.conductors.catalogue import ConductorOption
 from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.models import (
     LEAST_PARAMETERS,
@@ -31,12 +31,11 @@ from conductor_core.errors import BadInput
 from conductor_core.files import is_file
 from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.hardware import Memory, place
-from conductor_core.inference.pace import paces
-from conductor_core.inference.published import SMALL_WORKERS
+from conductor_core.inference.pace import SMALL_WORKERS, paces
 from conductor_core.privacy.masking import TYPED_KEY, is_set
 from conductor_core.rehearsal import recognise
 from conductor_core.run.values import Limits
-from conductor_core.settings import Settings
+from conductor_core.settings import SHIPPED, Settings
 
 SMALL_POOL = "small"
 

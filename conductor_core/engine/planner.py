@@ -8,7 +8,6 @@ from typing import Any
 from conductor_core.chat.messages import Conductor, ParentPlan, PlanFinished, PlanRequest, ReasoningDelta, Usage
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
-from conductor_core.conductors.alternatives import read_alternatives
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.budgets import LiveCall, longest_plan
 from conductor_core.engine.calls import RunState, left_s, name_the_limit, wait_before_retry_s
@@ -324,6 +323,8 @@ class _Writing:
             finished, text = self._finished, "".join(self._text)
             considered: tuple[Alternatives, ...] = ()
             if finished is not None and finished.choices:
+                from conductor_core.conductors.alternatives import read_alternatives  # when used: a given plan has none
+
                 considered = read_alternatives(
                     text, parsed.steps or (), finished.choices, self._agents, by_server=finished.told_by_server
                 )

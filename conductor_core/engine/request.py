@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from conductor_core.chat.messages import INCOMPLETE
-from conductor_core.conductors.conductors_file import BUILT_IN
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Caller, Door
 from conductor_core.run.commands import Command, SentCommand
@@ -12,7 +11,7 @@ from conductor_core.run.events import RunCreated
 from conductor_core.run.request import Given, Overrides, RunRequest
 from conductor_core.run.trace import ReusedFrom, RunTrace, StepTrace
 from conductor_core.run.values import Limits, Path
-from conductor_core.settings import Settings
+from conductor_core.settings import SHIPPED, Settings
 from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 
@@ -65,7 +64,7 @@ def may_run_here(source: RunTrace) -> bool:
     A file of a run comes from anybody. The servers that it names could ask for this machine's keys.
     """
     simulated = all(spec.provider == "rehearsal" for spec in source.pool.workers)
-    shipped = source.conductor is None or source.conductor.name in BUILT_IN
+    shipped = source.conductor is None or source.conductor.name in SHIPPED
     return source.imported is None or (simulated and shipped)
 
 

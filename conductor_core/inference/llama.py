@@ -2,7 +2,7 @@
 
 shared_llama(file, lora) -> Llama.turn()      one caller at a time; starts ``llama_child`` where it does not run
                             Turn.inert        messages whose text cannot open a turn
-                            Turn.read_static  the beginning that prompts share, read once and kept (``llama_prefix``)
+                            Turn.read_static  the beginning that prompts share, read once and kept as a file
                             Turn.progress     tells how far an answer is, by the server's events
 The answer itself is read by ``providers.client`` over ``Llama.socket``.
 
@@ -13,11 +13,13 @@ reading within a second.
 import asyncio
 import atexit
 import contextlib
+import hashlib
 import http.client
 import itertools
 import json
 import logging
 import os
+import platform
 import re
 import shutil
 import signal
@@ -28,8 +30,9 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ import httpx2
 
 from conductor_core.chat.messages import Message
 from conductor_core.chat.progress import Notify, Progress, watcher
+from conductor_core.files import UNFINISHED, FileLock
 from conductor_core.inference.found import described
 from conductor_core.inference.generation import (
     InferenceError,
@@ -50,10 +54,8 @@ from conductor_core.inference.generation import (
     mean_of_late,
     sparingly,
 )
-from conductor_core.inference.gguf_digest import file_stamp
-from conductor_core.inference.gguf_file import GgufHeader, memory_bytes
+from conductor_core.inference.gguf_file import GgufHeader, file_sha256, file_stamp, memory_bytes
 from conductor_core.inference.hardware import SMALL_PARAMETERS, free_ram_bytes, idle_threads
-from conductor_core.inference.llama_prefix import KeptStatics
 from conductor_core.privacy.masking import names_a_key, one_line
 from conductor_core.providers.transport import AiohttpTransport, Body, async_stream
 
@@ -72,6 +74,7 @@ _STDERR_BYTES = 16_384
 _FOLDER = "conductor-gguf-"
 _MOST_FOLDER_BYTES = 60
 _ROUNDS = 4
+_OF_OLLAMA = " (Ollama changes some models so that only its own server runs them: `ollama serve`, then URL#MODEL)"
 
 log = logging.getLogger(__name__)
 
@@ -261,7 +264,9 @@ class Llama:
         child, done = await asyncio.to_thread(self._started, gone), 0
         while not child.is_ready:
             if child.process.poll() is not None:
-                raise ModelUnavailable(await asyncio.to_thread(self._why_not_loaded, child))
+                hint = _OF_OLLAMA if self.file.name.startswith("sha256-") else ""
+                why = await asyncio.to_thread(child.why)
+                raise ModelUnavailable(f"{self.file.name} could not be loaded: {why}{hint}")
             done = max(done, min(child.resident_bytes, child.size_bytes - 1))  # memory also shrinks
             notify(Progress(phase="loading", done=done, total=child.size_bytes))
             await asyncio.sleep(0.02)
@@ -270,7 +275,10 @@ class Llama:
 
     def _started(self, gone: threading.Event) -> "_Child":
         """Returns the process that runs the files as they are now, started if need be. Raises: ModelUnavailable."""
-        stamps = tuple(_stamp_of(each) for each in (self.file, self.lora) if each is not None)
+        try:
+            stamps = tuple(file_stamp(each) for each in (self.file, self.lora) if each is not None)
+        except OSError as error:
+            raise ModelNotHere(f"{error.filename}: {error.strerror or error}") from error
         with self._lock:
             child = self._child
             if child is not None and (child.process.poll() is not None or child.stamps != stamps):
@@ -303,11 +311,6 @@ class Llama:
         if self._folder is not None:
             for path in self._folder.iterdir():
                 path.unlink(missing_ok=True)
-
-    def _why_not_loaded(self, child: "_Child") -> str:
-        own = " (Ollama changes some models so that only its own server runs them: `ollama serve`, then URL#MODEL)"
-        hint = own if self.file.name.startswith("sha256-") else ""
-        return f"{self.file.name} could not be loaded: {child.why()}{hint}"
 
 
 class _Child:
@@ -442,14 +445,6 @@ def _telling(said: str) -> str:
         line = next((each for each in reversed(said.splitlines()) if each.strip()), "")
     # No path of this machine: the last part of each says enough.
     return one_line(re.sub(r"(?:/[^\s/'\":]+)+/", "", line), limit=200)
-
-
-def _stamp_of(path: Path) -> str:
-    """Returns a digest that changes with the file. Raises: ModelNotHere."""
-    try:
-        return file_stamp(path)
-    except OSError as error:
-        raise ModelNotHere(f"{path}: {error.strerror or error}") from error
 
 
 def checked(file: Path, lora: Path | None = None) -> GgufHeader:
@@ -591,7 +586,8 @@ class Turn:
     async def _read(self, ids: Sequence[int], meter: Meter) -> None:
         body = {"prompt": list(ids), "n_predict": 0, "cache_prompt": False, "stream": True, "return_progress": True}
         async with self._client.stream("POST", f"{_ROOT}/completion", json=body, timeout=None) as response:
-            source = Body(async_stream(response), 10**8, 10**7, _too_large, _too_large)
+            too_large = InferenceError("the model's process sent too much, or bytes that are not UTF-8")
+            source = Body(async_stream(response), 10**8, 10**7, lambda: too_large, lambda: too_large)
             async for _, data in source.events():
                 event = json.loads(data)
                 if "error" in event or response.status_code != 200:
@@ -618,10 +614,6 @@ class Turn:
             begins: with which text what is asked for begins; before it the model thinks.
         """
         return _AnswerProgress(self._llama, self._notify, limit, usual, begins).feed
-
-
-def _too_large() -> Exception:
-    return InferenceError("the model's process sent too much, or bytes that are not UTF-8")
 
 
 class _AnswerProgress:
@@ -664,3 +656,116 @@ class _AnswerProgress:
             written_per_s=write or pace.written_per_s,
             written=mean_of_late(pace.written, self._written) if self._usual and self._written else pace.written,
         )
+
+
+# What llama.cpp has read of prompts' static beginnings, kept as files, so that it is read once. Only whole beginnings
+# are kept: reading a prompt in other pieces rounds differently, and the text would differ. A file is named by a digest
+# of all that decides it, and by the SHA-256 of its content, which is checked before llama.cpp gets it: a cut file would
+# end its process.
+
+FORM = 1
+"""The version of these files. Raise it when a beginning is read in another way than before."""
+SUFFIX = ".llama"
+_LOCK_WAIT_S = 2.0
+
+
+class KeptStatics:
+    """The files of one model. Those beside its socket leave with its process."""
+
+    def __init__(self) -> None:
+        self._checked: dict[str, tuple[str, tuple[int, int]]] = {}
+
+    def clear(self) -> None:
+        """Forgets the files beside the socket: they are gone."""
+        self._checked.clear()
+
+    def key(self, stamps: tuple[str, ...], batch: int, ids: Sequence[int]) -> str:
+        """Returns the name of a beginning ``ids`` of the model of these files, read in batches of ``batch``."""
+        decides = [FORM, list(stamps), batch, metadata.version("xllamacpp"), platform.machine(), list(ids)]
+        return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
+
+    def find(self, key: str, beside: Path, kept: PrefixFolder | None) -> str | None:
+        """Returns the name of a whole file in ``beside``, the socket's folder; None if there is none."""
+        path = beside / key
+        if key in self._checked and _state(path) == self._checked[key][1]:
+            return key
+        path.unlink(missing_ok=True)
+        for found in sorted(kept.path.glob(f"{key}-*{SUFFIX}")) if kept is not None else ():
+            try:
+                digest = file_sha256(found)
+                if found.name != f"{key}-{digest}{SUFFIX}":
+                    log.warning("%s is dropped, and the prompt is read again: its content is damaged", found)
+                    found.unlink()
+                    continue
+                os.utime(found)  # the oldest leave first
+                path.symlink_to(found.resolve())
+                self._checked[key] = digest, _state(path)
+                return key
+            except OSError as error:
+                log.warning("%s cannot be used: %s", found, error.strerror or error)
+        return None
+
+    def keep(self, key: str, beside: Path, kept: PrefixFolder | None) -> None:
+        """Keeps the file ``key`` that was written in ``beside``; the oldest in ``kept`` leave for it."""
+        path = beside / key
+        try:
+            digest = file_sha256(path)
+            self._checked[key] = digest, _state(path)
+            if kept is None:
+                return
+            with _writing_to(kept.path) as may_write:
+                if not may_write or not _make_room(kept, path.stat().st_size):
+                    return
+                whole = kept.path / f"{key}-{digest}{SUFFIX}"
+                unfinished = whole.with_name(f"{whole.name}{UNFINISHED}")
+                shutil.copyfile(path, unfinished)
+                unfinished.chmod(0o600)
+                os.replace(unfinished, whole)
+            path.unlink()
+            path.symlink_to(whole.resolve())
+            self._checked[key] = digest, _state(path)
+        except OSError as error:
+            log.warning("a prefix is not kept: %s", error.strerror or error)
+
+
+def _state(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return (-1, -1)
+    return status.st_size, status.st_ctime_ns
+
+
+@contextlib.contextmanager
+def _writing_to(folder: Path) -> Iterator[bool]:
+    """Makes ``folder`` if need be, and lets one process at a time write into it. What a killed one left there goes.
+
+    Yields whether this one may write; False if another writes for longer than ``_LOCK_WAIT_S``. Raises: OSError.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        mine = lock.acquire(_LOCK_WAIT_S)
+        if mine:
+            for path in folder.glob(f"*{UNFINISHED}"):
+                path.unlink(missing_ok=True)
+        yield mine
+    finally:
+        lock.close()
+
+
+def _make_room(folder: PrefixFolder, needed_bytes: int) -> bool:
+    """Deletes the files not used for longest. Returns whether there is room.
+
+    The caller has the lock. Raises: OSError.
+    """
+    found = [(path.lstat(), path) for path in folder.path.iterdir() if path.suffix == SUFFIX]
+    oldest_first = sorted(found, key=lambda each: each[0].st_mtime_ns)
+    total = sum(status.st_size for status, _ in found) + needed_bytes
+    if needed_bytes > folder.max_bytes:
+        return False
+    for status, path in oldest_first:
+        if total > folder.max_bytes:
+            path.unlink(missing_ok=True)
+            total -= status.st_size
+    return True

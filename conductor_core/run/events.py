@@ -19,12 +19,12 @@ from conductor_core.chat.messages import (
     FinishReason,
     Message,
     OnIncomplete,
+    Packed,
     ToolCall,
     Usage,
     Weights,
 )
 from conductor_core.chat.progress import Progress
-from conductor_core.precision import Packed
 from conductor_core.run.actor import Caused
 from conductor_core.run.request import Given, RunRequest
 from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput

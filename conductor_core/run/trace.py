@@ -16,13 +16,13 @@ from conductor_core.chat.messages import (
     FinishReason,
     Message,
     OnIncomplete,
+    Packed,
     Price,
     Usage,
     sum_of_costs,
 )
 from conductor_core.chat.progress import Progress
 from conductor_core.errors import StoreError
-from conductor_core.precision import Packed
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
 from conductor_core.run.events import Event

@@ -16,7 +16,7 @@ from conductor_core.privacy.masking import TypedKeys, has_key, one_line
 from conductor_core.providers.client import ModelClient, open_client
 from conductor_core.providers.errors import ServerFault, read_error_reply
 from conductor_core.workers.discovery import read_context, read_models
-from conductor_core.workers.pool import HttpWorker, error_of
+from conductor_core.workers.pool import GgufWorker, HttpWorker, error_of
 from conductor_core.workflow.model import Frozen
 
 _CHECK_S = 10.0
@@ -51,9 +51,6 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
 
     Uses its own connections, so that any event loop can call it. Asks nothing of a local or rehearsal worker.
     """
-    # When used: a pool without such a file needs no llama.cpp.
-    from conductor_core.workers.gguf import GgufWorker
-
     spec = worker.spec
     if not isinstance(worker, HttpWorker):
         if isinstance(worker, GgufWorker):
@@ -71,8 +68,10 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
     started_s, within_s = time.perf_counter(), min(within_s, spec.timeout_s)
     try:
         async with asyncio.timeout(within_s):
-            detail, context = await _ask_for_models(worker)
+            detail, context = await _models_of(worker.client)
         ok = True
+    except ServerFault as fault:
+        ok, detail = False, masking.known().text(str(error_of(fault)))
     except WorkerError as error:
         ok, detail = False, masking.known().text(str(error))
     except TimeoutError:
@@ -96,18 +95,11 @@ def _health_of_file(spec: WorkerSpec, file: Path) -> Health:
     )
 
 
-async def _ask_for_models(worker: HttpWorker) -> tuple[str, int | None]:
+async def _models_of(client: ModelClient) -> tuple[str, int | None]:
     """What was proven, and the model's context where that is told.
 
-    Raises: WorkerError, if the server is away, refuses the key or does not have the model.
+    Raises: ServerFault if the server is away or refuses the key; WorkerError if it does not have the model.
     """
-    try:
-        return await _models_of(worker.client)
-    except ServerFault as fault:
-        raise error_of(fault) from fault
-
-
-async def _models_of(client: ModelClient) -> tuple[str, int | None]:
     spec, dialect = client.spec, client.dialect
     key = client.key()
     url = httpx2.URL(dialect.models_url(spec))

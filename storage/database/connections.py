@@ -147,20 +147,17 @@ class Database:
             self._lock = FileLock(self._beside(".lock"))
         try:
             with self.writing(), errors.translated(self.path):
-                self._make_private()
+                # The file is for its owner alone, and all beside it; SQLite makes its files beside it like it.
+                if not self.path.exists():
+                    os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+                beside = [self._beside(suffix) for suffix in ("-wal", "-shm", "-journal", ".lock", ".keys")]
+                keep_private(self.path, *beside)
+                keep_private(self._beside(".owners"), self._beside(".evidence"), levels=1)
                 self._open_writer()
         except BaseException:
             self._lock.close()
             self._lock = None
             raise
-
-    def _make_private(self) -> None:
-        """Makes the file if there is none, for its owner alone, and has all beside it be so. SQLite makes its files
-        beside it like it. Raises: OSError."""
-        if not self.path.exists():
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        keep_private(self.path, *(self._beside(suffix) for suffix in ("-wal", "-shm", "-journal", ".lock", ".keys")))
-        keep_private(self._beside(".owners"), self._beside(".evidence"), levels=1)
 
     def _refuse_other_files(self) -> None:
         """Refuses a file that is not a database before writing beside it. Raises: OSError, sqlite3.Error."""

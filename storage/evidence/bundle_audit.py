@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from storage.evidence.history import History, Report
 from storage.merkle.formats import (
@@ -50,8 +50,7 @@ _PLAIN_NAME = re.compile(rf"{_PART}(?:/{_PART}){{0,7}}", re.IGNORECASE | re.ASCI
 _MOST_NAME = 2048
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(NamedTuple):
     """A file in a zip file, as the directory describes it. ``at``: the offset of its own head. Sizes are in bytes."""
 
     name: str
@@ -138,7 +137,7 @@ def _directory(raw: bytes, count: int) -> list[Packed]:
         if len(raw) - at < _CENTRAL.size or raw[at : at + 4] != b"PK\x01\x02":
             raise Invalid("the directory of the zip file is damaged")
         _, made_by, *said, named, extra, comment, disk, _, mode, head = _CENTRAL.unpack_from(raw, at)
-        needs, flags, method, time, date, crc, packed, size = said
+        needs, flags, method, *_, packed, size = said
         name = raw[at + _CENTRAL.size : at + _CENTRAL.size + named].decode("latin-1")
         at += _CENTRAL.size + named
         if extra or comment or disk:
@@ -152,7 +151,7 @@ def _directory(raw: bytes, count: int) -> list[Packed]:
         kind = stat.S_IFMT(mode >> 16)
         if kind not in (0, stat.S_IFREG) or mode >> 16 & 0o7000 or mode & 0xFFFF & ~0x20:
             raise Invalid(f"{name!a} is not a plain file in the zip file")
-        entries.append(Packed(name, needs, flags, method, time, date, crc, packed, size, head))
+        entries.append(Packed._make((name, *said, head)))
     if at != len(raw):
         raise Invalid("the directory of the zip file holds more than its files")
     return entries
@@ -160,11 +159,9 @@ def _directory(raw: bytes, count: int) -> list[Packed]:
 
 def _check_head(file: IO[bytes], entry: Packed) -> None:
     file.seek(entry.at)
-    raw = file.read(_LOCAL.size + len(entry.name))
-    named = len(entry.name)
-    same = (b"PK\x03\x04", entry.needs, entry.flags, entry.method, entry.time, entry.date)
-    wanted = (*same, entry.crc, entry.packed, entry.size, named, 0)
-    if raw != _LOCAL.pack(*wanted) + entry.name.encode("latin-1"):
+    name, *said, _ = entry
+    wanted = _LOCAL.pack(b"PK\x03\x04", *said, len(name), 0) + name.encode("latin-1")
+    if file.read(len(wanted)) != wanted:
         raise Invalid(f"{entry.name} is described in two ways in the zip file")
 
 

@@ -74,12 +74,6 @@ class Entries:
         self._rows = []
 
 
-def record_deletion(cursor: sqlite3.Cursor, run_id: str, **fields: object) -> None:
-    """Records in the log that the program deletes a run. Call it before its events go."""
-    run = read_chain(cursor, run_id)
-    add_record(cursor, "run.deleted", run_id, events=run.places, head=run.head.hex(), **fields)
-
-
 def add_record(cursor: sqlite3.Cursor, kind: str, run_id: str | None = None, **fields: object) -> None:
     """Adds one record to the log. Call it in a transaction of the writer."""
     entries = Entries(cursor)

@@ -379,7 +379,7 @@ class _Finder:
 
     def at(self, record: Record) -> None:
         created = record.created
-        asked = [call for call in record.calls if self._provider in ("", *_names(call[1].provider, call[1].host))]
+        asked = [(at, call) for at, call in record.calls if self._asks_for(call.provider.lower(), call.host.lower())]
         if created is not None and created.imported is not None:
             self.counts["imported"] += 1
             if self._imported:
@@ -409,6 +409,9 @@ class _Finder:
                 self.counts["times"] += 1
                 self._keep(record.run_id, call, imported=False)
 
+    def _asks_for(self, provider: str, host: str) -> bool:
+        return self._provider in ("", provider, host, host.rpartition(":")[0])
+
     def _keep(self, run_id: str, call: Call, *, imported: bool) -> None:
         self._sent.setdefault((imported, call.provider, call.host), []).append(call.ended)
         if len(self.received) < MOST_LISTED:
@@ -418,13 +421,6 @@ class _Finder:
 
     def _holds(self, call: Call) -> bool:
         return any(self._wanted in _plain(text) for text in call.texts)
-
-
-def _names(provider: str, host: str) -> Iterator[str]:
-    yield provider.lower()
-    if host:
-        yield host.lower()
-        yield host.lower().rpartition(":")[0] or host.lower()
 
 
 def _plain(text: str) -> str:

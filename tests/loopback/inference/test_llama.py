@@ -28,10 +28,9 @@ from conductor_core.errors import (
     WorkerStreamCut,
 )
 from conductor_core.inference import llama
-from conductor_core.inference.gguf_digest import file_sha256
-from conductor_core.inference.gguf_file import read_header
+from conductor_core.inference.gguf_file import file_sha256, read_header
+from conductor_core.inference.hub import ModelInUse, remove_file
 from conductor_core.inference.llama import Llama, shared_llama
-from conductor_core.inference.removal import ModelInUse, remove_file
 from conductor_core.settings import Settings
 from conductor_core.workers.health import check_health
 from conductor_core.workers.pool import open_worker

@@ -34,7 +34,7 @@ from conductor_core.engine.models import (
 )
 from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
-from conductor_core.inference import hardware, llama, trial
+from conductor_core.inference import hardware, llama, model
 from conductor_core.inference.generation import RecentPace
 from conductor_core.privacy import masking
 from conductor_core.settings import Settings
@@ -100,7 +100,7 @@ def test_only_what_would_have_to_be_downloaded_is_away(ref: str, away: bool) -> 
 
 
 def test_a_pace_is_measured_and_kept_for_the_next_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "trial", lambda kind, *_: (0.5, 0.25, "float32") if kind == "qwen2" else None)
+    monkeypatch.setattr(model, "trial", lambda kind, *_: (0.5, 0.25, "float32") if kind == "qwen2" else None)
     told = time_now(machine_model(SMALL, Settings()), Settings(), lambda _done, _all: None)
     assert told == Pace(0.5, 0.25, "float32")
     assert machine_model(SMALL, Settings()).pace == told

@@ -12,8 +12,8 @@ from conductor_core.chat.messages import (
     TextDelta,
     Usage,
 )
+from conductor_core.cli.batch import BatchProgress, task_line
 from conductor_core.cli.live import ProgressView
-from conductor_core.cli.progress import BatchProgress, task_line
 from conductor_core.cli.rerun import preview_lines
 from conductor_core.engine.estimates import preview
 from conductor_core.engine.repeats import Again, forecast_repeats

@@ -18,7 +18,7 @@ from conductor_core.inference.llama import shared_llama
 from conductor_core.lab.records.training import read_record
 from conductor_core.lab.training import small
 from conductor_core.lab.training.config import AdapterConfig, Optimiser, TrainingConfig
-from conductor_core.workers.gguf import GgufWorker
+from conductor_core.workers.pool import GgufWorker
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
 from tests.support.grammars import accepts

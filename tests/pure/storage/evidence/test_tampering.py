@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import mutated_bundles, tampered_tables, tampering
+from benchmarks.changed_cells import write_bundle
 from benchmarks.tampered_tables import ATTACKERS
 from benchmarks.tampering import CLASSES, LOCATED, Laboratory
-from storage.bundles import write_bundle
 from storage.evidence.bundle_audit import json_line
 from storage.evidence.history import Finding
 from storage.evidence.verifier import verify
