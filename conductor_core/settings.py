@@ -93,7 +93,8 @@ class Settings(BaseSettings):
     )
     recorded_runs: bool = Field(
         True,
-        description="Put three recorded runs of the simulated workers into a new database when the inspector starts.",
+        description="Put three recorded runs, two of simulated workers and a real one, into a new database when the "
+        "inspector starts.",
     )
     otlp_endpoint: str | None = Field(
         None,

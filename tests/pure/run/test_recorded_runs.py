@@ -50,12 +50,10 @@ def _store() -> Store:
     return open_store(Settings().resolved_database_url)
 
 
-def test_they_show_an_answer_that_lacked_an_output_the_same_put_right_and_a_debate(
-    traces: list[RunTrace],
-) -> None:
-    withheld, granted, debate = traces
+def test_they_show_an_answer_that_lacked_an_output_and_the_same_put_right(traces: list[RunTrace]) -> None:
+    withheld, granted, _ = traces
     assert [trace.status for trace in traces] == ["completed"] * 3
-    assert [grade(trace.task, trace.answer or "") for trace in traces] == [False, True, True]
+    assert [grade(trace.task, trace.answer or "") for trace in (withheld, granted)] == [False, True]
     assert granted.parent_run_id == withheld.run_id
     assert granted.task == withheld.task
     assert granted.root.edits, "what was changed"
@@ -63,13 +61,28 @@ def test_they_show_an_answer_that_lacked_an_output_the_same_put_right_and_a_deba
     assert statuses.count("reused") >= 2
     assert statuses[-1] == "completed"
     assert any(step.withheld for step in withheld.steps)
-    assert debate.root.topology == "debate"
-    assert [grade(debate.task, step.output) for step in debate.steps] == [False, True, True, True, True]
 
 
-def test_they_say_that_they_are_recorded_and_simulated_name_nobody_and_are_small(traces: list[RunTrace]) -> None:
+def test_one_was_planned_by_small_and_answered_by_models_that_it_names_with_size_and_digest(
+    traces: list[RunTrace],
+) -> None:
+    real = traces[-1]
+    assert not real.simulated
+    assert real.conductor is not None
+    assert real.conductor.name == "small"
+    for step in real.steps:
+        assert step.model is not None
+        assert step.model.endswith(".gguf")
+        assert step.weights is not None
+        assert step.weights.parameters > 10**8
+        assert step.weights.sha256 is not None
+
+
+def test_they_say_that_they_are_recorded_and_whether_simulated_name_nobody_and_are_small(
+    traces: list[RunTrace],
+) -> None:
+    assert [trace.simulated for trace in traces] == [True, True, False]
     for trace in traces:
-        assert trace.simulated
         assert trace.imported is not None
         assert trace.imported.recorded
         assert trace.caller.in_words == "the inspector"
@@ -89,7 +102,8 @@ def test_a_text_streamed_at_a_pace_that_can_be_read(traces: list[RunTrace]) -> N
 def test_the_first_start_puts_them_into_a_new_database_and_every_list_marks_them(cli: CommandLine) -> None:
     with _started() as session:
         listed = session.store.runs()
-        assert [run.recorded and run.imported and run.simulated for run in listed] == [True] * 3
+        assert [run.recorded and run.imported for run in listed] == [True] * 3
+        assert [run.simulated for run in listed] == [False, True, True]
         newest = listed[0].run_id
         assert [run.run_id for run in session.store.runs(limit=1, recorded=True)] == [newest]
         mine = whole_run("mine")
@@ -97,8 +111,8 @@ def test_the_first_start_puts_them_into_a_new_database_and_every_list_marks_them
         assert [run.run_id for run in session.store.runs(limit=9, recorded=True)] == [run.run_id for run in listed]
     assert "completed (recorded)" in cli("runs").out
     document = cli("show", newest, "--json").document
-    assert (document["imported"]["recorded"], document["simulated"]) == (True, True)
-    shown = cli("show", newest).out
+    assert (document["imported"]["recorded"], document["simulated"]) == (True, False)
+    shown = cli("show", listed[1].run_id).out
     assert "recorded: it came with conductor-inspector" in shown
     assert "(simulated)" in shown
     assert [run["recorded"] for run in cli("runs", "--json").document["runs"]] == [False, True, True, True]
