@@ -1,6 +1,6 @@
 """How often blame ranks a planted fault first: 100 rehearsal runs, each with a fault in one step or one access.
 
-    python -m benchmarks.blame [--runs 100] [--n 20] [--seed 0] [--least 0.5] [--show]
+    python -m benchmarks.blame [--runs 100] [--n 20] [--seed 0] [--show]
 
 A healthy run is drawn: a template's plan, cast as the app casts it, for a question of the rehearsal world, whose answer
 is right. Then one thing is changed, drawn among all steps or all accesses: a step is asked with another seed, with
@@ -9,9 +9,8 @@ The change is a planted fault if the answer is wrong now and, by the exact chanc
 takes at least half of the right answers, with all below it re-run. So the benchmark knows what decided the answer.
 
 Each faulty run is carried out by the engine and blamed as ``conductor blame`` does. Prints how often the planted fault
-ranks first and third or better, with the truth known and by agreement with the wrong answer, what ranks first by the
-exact chances, and how far the measured effects lie from the exact ones; ``--show`` adds a line for each run. Everything
-here is simulated.
+ranks first and third or better, with the truth known and by agreement with the wrong answer; ``--show`` adds a line
+for each run. Everything here is simulated.
 """
 
 import argparse
@@ -22,15 +21,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from statistics import fmean
 
-from conductor_core.blame.experiments import MARGIN, STEPS_FIRST, Arm, Change, Effect, Experiments, effects
+from conductor_core.blame.experiments import Arm, Change, Effect, Experiments, effects
 from conductor_core.blame.report import change_words
 from conductor_core.blame.runs import Blame, CarryingOut, Recorded, Verdicts
-from conductor_core.chat.messages import Usage
 from conductor_core.conductors.roles import cast_of
 from conductor_core.engine.host import EngineHost
-from conductor_core.engine.prompts import Answer, build, digest_text
+from conductor_core.engine.prompts import Answer, Asked, build, digest_text
 from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, RehearsalTask, generate, grade, rehearsal_specs
 from conductor_core.rehearsal.exact import replayed_chance
 from conductor_core.rehearsal.skills import RIGHT, Branch
@@ -75,11 +72,11 @@ def answer(task: RehearsalTask, plan: Workflow, seed: int, own: dict[int, int]) 
     branches: list[Branch] = []
     answers: dict[int, Answer] = {}
     for index, step in enumerate(plan.steps):
-        messages = build(task.question, plan, index, answers, ()).messages
+        messages = build(Asked(task.question), plan, index, answers).messages
         worker = RehearsalWorker(SPECS[step.agent], seed=own.get(index, seed), tokens_per_s=0)
         texts.append(worker.respond(messages))
         branches.append(worker.drawn(messages))
-        answers[index] = Answer.of((index,), step, task.question, texts[-1], digest_text(texts[-1]), Usage())
+        answers[index] = Answer.of((index,), step, task.question, texts[-1], digest_text(texts[-1]))
     return Drawn(tuple(texts), tuple(branches))
 
 
@@ -101,7 +98,7 @@ def went_wrong(branch: Branch) -> bool:
     return branch.manner == "poor plan" or branch.answer not in (None, RIGHT)
 
 
-def plant(rng: Random, kind: str, least: float) -> tuple[Planted | None, str]:
+def plant(rng: Random, kind: str) -> tuple[Planted | None, str]:
     """Draws a healthy run and a change of it. Returns the faulty run, or None and why the change is no fault."""
     template = rng.choice(TEMPLATES[1:])
     plan = template.workflow(cast_of(tuple(SPECS.values())))
@@ -133,19 +130,19 @@ def plant(rng: Random, kind: str, least: float) -> tuple[Planted | None, str]:
     else:
         with_it, without = Arm(edit=change, fresh=rerun_steps), Arm(fresh=rerun_steps)
     effect = exact(task, faulty_plan, faulty, with_it) - exact(task, faulty_plan, faulty, without)
-    if effect < least:
-        return None, f"it takes fewer than {least:.0%} of the right answers"
+    if effect < LEAST_FAULT:
+        return None, f"it takes fewer than {LEAST_FAULT:.0%} of the right answers"
     overrides = Overrides().with_seeds(own)
     return Planted(task, faulty_plan, seed, overrides, change, template.name, effect), ""
 
 
-def planted(count: int, seed: int, least: float, rejected: Counter[str]) -> Iterator[Planted]:
+def planted(count: int, seed: int, rejected: Counter[str]) -> Iterator[Planted]:
     """Draws ``count`` faulty runs, half of them with a fault in a step, half in an access."""
     rng = Random(f"blame/{seed}")
     for number in range(count):
         kind = ("step", "access")[number % 2]
         while True:
-            found, why = plant(rng, kind, least)
+            found, why = plant(rng, kind)
             if found is not None:
                 yield found
                 break
@@ -156,37 +153,11 @@ def rank_of(change: Change, ranking: tuple[Effect, ...]) -> int:
     return next(effect.rank for effect in ranking if effect.change == change)
 
 
-def exact_effects(task: RehearsalTask, experiments: Experiments, drawn: Drawn) -> dict[Change, float]:
-    plan = experiments.plan
-    return {
-        each.change: exact(task, plan, drawn, each.with_it) - exact(task, plan, drawn, each.without)
-        for each in experiments.experiments
-    }
-
-
-def first_by_exact(chances: dict[Change, float]) -> Change:
-    """Returns what ranks first by the rule of ``blame.experiments`` if no effect had an interval."""
-    decide = {change: effect for change, effect in chances.items() if effect > MARGIN} or chances
-    accesses = {change: effect for change, effect in decide.items() if change.source is not None}
-    strongest = max(accesses.values(), default=0.0)
-    steps = {change: effect for change, effect in decide.items() if change.source is None}
-    best = max(steps, key=steps.__getitem__, default=None)
-    if best is not None and steps[best] >= STEPS_FIRST * strongest:
-        return best
-    alike = [change for change, effect in accesses.items() if effect >= strongest - MARGIN]
-    return min(alike, key=lambda change: (change.step, -(change.source or 0)))
-
-
 @dataclass
 class Outcome:
     fault: Planted
     by_truth: int
     by_agreement: int
-    by_exact: Change
-    measured: Change
-    error: float
-    estimated: int
-    made: int
     first: str
 
 
@@ -202,26 +173,17 @@ def blame_one(fault: Planted, host: EngineHost, count: int, number: int) -> Outc
     request = request.model_copy(update={"limits": request.limits.model_copy(update={"max_steps": 32})})
     source = host.wait(host.start(request))
     own = {each.step: each.seed for each in fault.overrides.seeds}
-    drawn = answer(fault.task, fault.plan, fault.seed, own)
-    if [step.output for step in source.steps] != list(drawn.texts):
+    if [step.output for step in source.steps] != list(answer(fault.task, fault.plan, fault.seed, own).texts):
         raise AssertionError("the engine recorded other answers than the workers give")
     experiments, known = Experiments(source), Recorded()
     blame = Blame(experiments, Verdicts(source), count, known)
-    estimated = blame.estimate.calls
     CarryingOut(blame, host, local_caller("cli")).run()
-    made = sum(step.status == "completed" for trace in known.traces for step in trace.steps)
     ranking = effects(experiments, blame.answers(), count)
     agreed = Blame(experiments, _by_agreement(source), count, known)
-    chances = exact_effects(fault.task, experiments, drawn)
     return Outcome(
         fault=fault,
         by_truth=rank_of(fault.change, ranking),
         by_agreement=rank_of(fault.change, effects(experiments, agreed.answers(), count)),
-        by_exact=first_by_exact(chances),
-        measured=ranking[0].change,
-        error=fmean(abs(each.effect - chances[each.change]) for each in ranking),
-        estimated=estimated,
-        made=made,
         first=change_words(ranking[0].change, experiments.plan),
     )
 
@@ -238,8 +200,6 @@ def report(outcomes: list[Outcome], rejected: Counter[str]) -> dict[str, object]
             "runs": len(of),
             "planted_first": sum(each.by_truth == 1 for each in of),
             "planted_in_first_three": sum(each.by_truth <= 3 for each in of),
-            "planted_first_by_exact_chances": sum(each.by_exact == each.fault.change for each in of),
-            "measured_first_is_first_by_exact_chances": sum(each.by_exact == each.measured for each in of),
             "planted_first_by_agreement": sum(each.by_agreement == 1 for each in of),
         }
 
@@ -248,10 +208,6 @@ def report(outcomes: list[Outcome], rejected: Counter[str]) -> dict[str, object]
         "all": firsts(outcomes),
         "fault_in_a_step": firsts([each for each in outcomes if each.fault.change.source is None]),
         "fault_in_an_access": firsts([each for each in outcomes if each.fault.change.source is not None]),
-        "mean_error_of_effects": round(fmean(each.error for each in outcomes), 3),
-        "calls_estimated": sum(each.estimated for each in outcomes),
-        "calls_made": sum(each.made for each in outcomes),
-        "runs_whose_calls_differ_from_the_estimate": sum(each.estimated != each.made for each in outcomes),
         "changes_drawn_that_were_no_fault": dict(rejected),
     }
 
@@ -261,7 +217,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--n", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--least", type=float, default=LEAST_FAULT, help="what a fault takes at least, of 1")
     parser.add_argument("--show", action="store_true")
     given = parser.parse_args()
     rejected: Counter[str] = Counter()
@@ -270,7 +225,7 @@ def main() -> None:
         store = open_store(f"sqlite:///{Path(folder) / 'blame.db'}")
         host = EngineHost(store.log, Settings(rehearsal_tokens_per_s=0), store)
         try:
-            for number, fault in enumerate(planted(given.runs, given.seed, given.least, rejected)):
+            for number, fault in enumerate(planted(given.runs, given.seed, rejected)):
                 outcome = blame_one(fault, host, given.n, number)
                 outcomes.append(outcome)
                 if given.show:

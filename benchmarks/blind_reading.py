@@ -25,27 +25,24 @@ import json
 import random
 import statistics
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.real_prompts import MAX_STEPS, plan
 from conductor_core.analysis.intervals import wilson
-from conductor_core.chat.messages import Conductor, PlanRequest, PlanText
+from conductor_core.chat.messages import Conductor, TextDelta
 from conductor_core.conductors.catalogue import open_conductor
-from conductor_core.conductors.roles import ROLES, agents_by_ordinal, numbering
+from conductor_core.conductors.roles import ROLES, numbering
 from conductor_core.lab.training.config import HeldOutConfig
 from conductor_core.lab.training.tiny.situations import held_out_situations, read_plan
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import CONDUCTOR_AGENT
-from conductor_core.workflow.parser import parse_completion
-from conductor_core.workflow.validation import validate
 
 PROMPTS = Path(__file__).with_name("blind_prompts.jsonl")
 CRITERIA = ("kind", "shape", "agents", "access", "instructions", "nothing_false", "sensible")
-MAX_STEPS = 5
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -55,19 +52,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 async def _plan(conductor: Conductor, prompt: str, seed: int) -> dict[str, Any]:
     """Returns the plan as readers see it, its seconds, and whether it is valid."""
     agents = rehearsal_specs()
-    request = PlanRequest(task=prompt, agents=agents, max_steps=MAX_STEPS, allow_recursion=True, seed=seed)
-    began, first_s, pieces = time.perf_counter(), 0.0, list[str]()
-    async for piece in conductor.write(request):
-        if isinstance(piece, PlanText):
-            first_s = first_s or time.perf_counter() - began
-            pieces.append(piece.text)
-    completion = "".join(pieces)
-    checked = validate(
-        parse_completion(completion),
-        agents_by_ordinal(conductor.info, agents),
-        max_steps=MAX_STEPS,
-        allow_recursion=True,
-    )
+    written = await plan(conductor, agents, "", prompt, seed)
     role_of = {name: role for name, role in zip(numbering(agents), ROLES, strict=True) if name is not None}
     steps = [
         {
@@ -75,15 +60,15 @@ async def _plan(conductor: Conductor, prompt: str, seed: int) -> dict[str, Any]:
             "agent": CONDUCTOR_AGENT if step.agent == CONDUCTOR_AGENT else role_of[step.agent],
             "reads": step.access_list if step.access_list == "all" else list(step.access_list),
         }
-        for step in (checked.workflow.steps if checked.workflow else ())
+        for step in (written.workflow.steps if written.workflow else ())
     ]
     return {
-        "thought": completion.partition("model_id")[0].strip(),
+        "thought": written.completion.partition("model_id")[0].strip(),
         "steps": steps,
-        "valid": checked.workflow is not None,
-        "completion": completion,
-        "first_s": round(first_s, 3),
-        "seconds": round(time.perf_counter() - began, 3),
+        "valid": written.workflow is not None,
+        "completion": written.completion,
+        "first_s": round(written.first_s, 3),
+        "seconds": round(written.seconds, 3),
     }
 
 
@@ -97,8 +82,8 @@ async def write(names: Sequence[str], prompts: Path, out: Path, seed: int) -> No
         with written.open("a", encoding="utf-8") as file:
             for number, row in enumerate(asked, 1):
                 if (name, row["id"]) not in there:
-                    plan = await _plan(conductor, row["prompt"], seed)
-                    file.write(json.dumps({"conductor": name, "prompt_id": row["id"], **plan}) + "\n")
+                    said = await _plan(conductor, row["prompt"], seed)
+                    file.write(json.dumps({"conductor": name, "prompt_id": row["id"], **said}) + "\n")
                     file.flush()
                 if number % 20 == 0:
                     print(f"{name}: {number} of {len(asked)}", file=sys.stderr, flush=True)
@@ -160,7 +145,7 @@ async def rehearsal(names: Sequence[str], n: int) -> None:
         conductor, chances, steps = open_conductor(name, Settings()), list[float](), list[int]()
         for situation in asked:
             pieces = [piece async for piece in conductor.write(situation.request)]
-            plan = read_plan(situation, "".join(piece.text for piece in pieces if isinstance(piece, PlanText)))
+            plan = read_plan(situation, "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)))
             chances.append(0.0 if plan is None else success_chance(situation.task, plan))
             steps.append(0 if plan is None else len(plan.steps))
         await conductor.aclose()

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,20 +39,30 @@ from conductor_core.run.commands import Approve
 from conductor_core.run.values import BatchRow, Imported
 from storage import Privacy, open_store
 from storage.access_log import AccessQuery
+from storage.bundles import BundleWriter
 from storage.evidence.anchoring import places_of
-from storage.evidence.bundle import write_bundle
-from storage.evidence.bundle_files import FILES
+from storage.evidence.bundle_audit import FILES, FORMAT_1
 from storage.evidence.checking import check_log, public_key
 from storage.evidence.database_audit import open_database
 from storage.evidence.history import Report
+from storage.merkle.formats import PublicKey
 from storage.search.filters import Filters
 from storage.store import Store
+from tests.support.damaging import past_triggers
 from tests.support.pictures import picture
 from tests.support.run_events import created, created_otherwise, planned, step_completed, step_started, whole_run
 
 CALLER = local_caller("cli")
 KINDS = ("other", "null", "type", "bit", "step", "empty", "delete row", "repeat row", "schema")
 _WORDS = ("Ada", "solver", "checked", "6", "\u5927\u9634")
+
+
+def write_bundle(connection: sqlite3.Connection, run_ids: Sequence[str], key: PublicKey, folder: Path) -> None:
+    """Writes a bundle of format 1, without files for reading, into ``folder``. Raises: as ``BundleWriter``."""
+    writer = BundleWriter(connection, run_ids, key, folder)
+    writer.write_head(FORMAT_1)
+    writer.write_events()
+    writer.write_proofs()
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,6 @@ class Trial:
 
 
 def pristine(folder: Path) -> Pristine:
-    """Writes the database into the new ``folder``."""
     folder.mkdir()
     path = folder / "runs.sqlite3"
     shown, unused, away = (picture(colour) for colour in ((200, 30, 30), (30, 200, 30), (30, 30, 200)))
@@ -227,23 +236,10 @@ def _columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     return [(table, row[1]) for table in tables for row in connection.execute(f"PRAGMA table_info({table})")]
 
 
-@contextlib.contextmanager
-def _past_triggers(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.text_factory = _text
-        connection.execute("PRAGMA synchronous=OFF")
-        triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
-        for name, _ in triggers:
-            connection.execute(f"DROP TRIGGER {name}")
-        yield connection
-        for _, sql in triggers:
-            connection.execute(sql)
-        connection.commit()
-
-
 def change_cell(path: Path, table: str, column: str, kind: str, rng: random.Random) -> str | None:
     """Changes one cell of a column. Returns what was changed; None: nothing could be."""
-    with _past_triggers(path) as connection, contextlib.suppress(sqlite3.IntegrityError):
+    with past_triggers(path) as connection, contextlib.suppress(sqlite3.IntegrityError):
+        connection.text_factory = _text
         return _change(connection, table, column, kind, rng)
     return None
 
@@ -251,7 +247,8 @@ def change_cell(path: Path, table: str, column: str, kind: str, rng: random.Rand
 def change(path: Path, rng: random.Random) -> tuple[str, str, str]:
     """Changes one thing. Returns kind and table of the change, and what it is, in words."""
     done = None
-    with _past_triggers(path) as connection:
+    with past_triggers(path) as connection:
+        connection.text_factory = _text
         columns = _columns(connection)
         while done is None:
             table, column = rng.choice(columns)
@@ -309,7 +306,6 @@ def _change(connection: sqlite3.Connection, table: str, column: str, kind: str, 
 
 
 def _key(connection: sqlite3.Connection, table: str) -> str:
-    """Returns the columns that name a row."""
     try:
         connection.execute(f"SELECT rowid FROM {table}")
     except sqlite3.OperationalError:
@@ -394,7 +390,6 @@ def check(path: Path) -> Report:
 
 
 def trial(whole: Pristine, folder: Path, seed: int) -> Trial:
-    """Makes one change, in a copy in ``folder``."""
     rng = random.Random(seed)
     _copy(whole, folder)
     path = folder / whole.path.name

@@ -1,11 +1,11 @@
-"""How soon a local Conductor writes, and how fast.
+"""How soon a local Conductor writes.
 
-    python -m benchmarks.conductor_speed first-token [--model FOLDER] [--rounds 5]
+    python -m benchmarks.conductor_speed [--model FOLDER] [--rounds 3]
 
 Without ``--model`` a checkpoint of Qwen2.5's configuration with random weights is written and removed: random weights
 take as long as real ones.
 
-first-token: beside plain ``generate`` of the same model in this process, on the same prompt, whose static part has at
+Measured beside plain ``generate`` of the same model in this process, on the same prompt, whose static part has at
 least 1,500 tokens, on the same threads, in turns. The Conductor has read the static part before, as in every call but
 the first of a process. The bar: at least 5 times sooner.
 """
@@ -23,9 +23,6 @@ from conductor_core.chat.messages import PlanRequest, WorkerSpec
 
 STATIC_TOKENS, NEW_TOKENS = 1500, 32
 FIRST_TOKEN_BAR = 5.0
-
-
-# -- beside plain generate --
 
 
 class FirstToken:
@@ -132,12 +129,10 @@ async def beside_generate(folder: Path, rounds: int) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["first-token"])
-    parser.add_argument("--size", choices=["7b", "0.5b"], default="0.5b")
-    parser.add_argument("--model", type=Path, help="a checkpoint of that size; default: one of random weights is made")
+    parser.add_argument("--model", type=Path, help="a checkpoint; default: a 0.5B of random weights is made")
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
-    with given_or_random(asked.model, asked.size) as model:
+    with given_or_random(asked.model) as model:
         met = asyncio.run(beside_generate(model, asked.rounds))
     print("the bar is", "met" if met else "missed")
     return 0 if met else 1

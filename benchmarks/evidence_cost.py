@@ -27,8 +27,8 @@ from unittest.mock import patch
 
 from conductor_core.run.events import StepDelta
 from storage import Privacy, Store, open_store
+from storage.bundles import verifier_source
 from storage.evidence.anchoring import Anchoring
-from storage.evidence.bundle import verifier_source
 from storage.evidence.database_audit import open_database
 from storage.evidence.keys import load_key
 from storage.log import event_log
@@ -124,19 +124,8 @@ def verification(folder: Path, events: int) -> tuple[float, float, float]:
     store.close()
     file = folder / "verify.py"
     file.write_text(verifier_source())
-    key = load_key(places.key, origin).public.line
-    command = [
-        sys.executable,
-        "-c",
-        _MEASURED,
-        str(file),
-        str(path),
-        "--public-key",
-        key,
-        "--anchor",
-        str(places.anchor.file),
-        "--json",
-    ]
+    told = ["--public-key", load_key(places.key, origin).public.line, "--anchor", str(places.anchor.file), "--json"]
+    command = [sys.executable, "-c", _MEASURED, str(file), str(path), *told]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=True)

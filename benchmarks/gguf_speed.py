@@ -18,13 +18,16 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.random_checkpoint import POOL
-from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText
+from conductor_core.chat.messages import PlanFinished, PlanRequest, TextDelta, WorkerSpec
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.inference.llama import Llama, shared_llama
 from conductor_core.settings import Settings
 
+POOL = tuple(
+    WorkerSpec(name=name, provider="rehearsal", model=name, description=description)
+    for name, description in (("solver", "hard sums and proofs"), ("coder", "code"), ("writer", "clear prose"))
+)
 REQUEST = PlanRequest(task="What is the sum of the first 40 odd numbers?", agents=POOL, max_steps=3)
 
 
@@ -42,7 +45,7 @@ async def plan_until(file: Path, settings: Settings, stop: str) -> dict[str, Any
         with watching(notify):
             async with aclosing(conductor.write(REQUEST)) as pieces:  # type: ignore[type-var]
                 async for piece in pieces:
-                    if isinstance(piece, PlanText):
+                    if isinstance(piece, TextDelta):
                         found.setdefault("first_s", time.perf_counter() - began)
                     elif isinstance(piece, PlanFinished):
                         took_s = time.perf_counter() - began - found["first_s"]

@@ -37,6 +37,9 @@ PATTERNS = (
     "</think>", "</think>model_id=[0]\n", "model_id = [0]\nsubtasks=['a']\naccess_list=[[]]\n",
     '{"steps":[{"agent":1},', "[INST]", "x ", "step 1,", "None,",
 )  # fmt: skip
+WORDS = (
+    "solve", "check", "it's", "the", '"quoted"', "\\frac{1}{2}", "{question}", "line\nbreak", "1, 2", "[0]", "“x”",
+)  # fmt: skip
 OPENINGS = (
     "", "model_id = [", "subtasks = ['", 'model_id = ["""', "access_list = [[", 'x {"steps": [{"instruction": "',
     '{"steps": [', '{"task": "', '{"steps": [{"agent":0,"access_list":[', '{"steps": [],', "[", "<think>",
@@ -95,22 +98,9 @@ def repeated(pattern: str, opening: str, size: int) -> str:
 
 def _real_plan(rng: random.Random) -> str:
     """A plan as a Conductor or a person writes it."""
-    words = (
-        "solve",
-        "check",
-        "it's",
-        "the",
-        '"quoted"',
-        "\\frac{1}{2}",
-        "{question}",
-        "line\nbreak",
-        "1, 2",
-        "[0]",
-        "“x”",
-    )
     steps = tuple(
         Step(
-            instruction=" ".join(rng.choices(words, k=rng.randint(1, 30))),
+            instruction=" ".join(rng.choices(WORDS, k=rng.randint(1, 30))),
             agent=rng.choice(AGENTS),
             access_list="all" if rng.random() < 0.3 else tuple(range(rng.randint(0, index))),
         )

@@ -51,8 +51,8 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from storage.database.connections import Database
-from storage.evidence import anchoring, keys
-from storage.evidence.anchoring import places_of
+from storage.evidence import anchoring
+from storage.evidence.anchoring import Anchoring, places_of
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.database_audit import open_database, read_log
 from storage.evidence.history import Report
@@ -115,11 +115,11 @@ POINTS: dict[str, Callable[[int], None]] = {
     "after a commit, before anybody is told": at_call(EventLog, "_announce"),
     "before the WAL is moved": at_call(Database, "checkpoint"),
     "after the WAL was moved": at_call(Database, "checkpoint", after=True),
-    "with a new key that is not in its place": at_call(keys, "_write", after=True),
+    "with a new key that is not in its place": at_call(os, "link"),
     "before a checkpoint is published": at_call(FileAnchor, "publish"),
     "in the middle of a line of the anchor": in_a_line,
     "after a checkpoint was published": at_call(FileAnchor, "publish", after=True),
-    "after the database noted a checkpoint": at_call(anchoring, "_keep", after=True),
+    "after the database noted a checkpoint": at_call(Anchoring, "publish", after=True),
 }
 AT_RANDOM = "at random"
 ONLY_FIRST = "with a new key that is not in its place"
@@ -396,7 +396,6 @@ def go_on(store: Store) -> RunTrace | None:
 
 
 def gated_faults(store: Store, trace: RunTrace | None, answer: str) -> Iterator[str]:
-    """Yields what is wrong with the record."""
     if trace is None:
         return
     if (trace.status, trace.answer) != ("completed", answer):

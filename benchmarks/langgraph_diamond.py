@@ -1,6 +1,6 @@
 """The diamonds of ``engine_overhead`` in LangGraph with its SQLite checkpointer. Needs requirements-bench.txt, not us.
 
-    python benchmarks/langgraph_diamond.py DURABILITY BASE_URL RUNS SECONDS CHUNKS DATABASE
+    python benchmarks/langgraph_diamond.py DURABILITY BASE_URL RUNS MODEL DATABASE
 
 DURABILITY is LangGraph's own: "async" or "sync". Prints one JSON object. A node is one call to the provider by aiohttp,
 the fastest client that was measured. The checkpointer keeps its defaults (WAL) but for ``synchronous``, which is FULL
@@ -9,7 +9,6 @@ in ours it is.
 """
 
 import asyncio
-import importlib.metadata
 import json
 import operator
 import sys
@@ -41,7 +40,7 @@ def node(session: aiohttp.ClientSession, url: str, model: str, called: list[floa
     return call
 
 
-async def main(durability: str, url: str, runs: int, seconds: float, chunks: int, database: str) -> None:
+async def main(durability: str, url: str, runs: int, model: str, database: str) -> None:
     called: dict[str, list[float]] = {name: [] for name in "abcde"}
     connector = aiohttp.TCPConnector(limit=0)
     async with (
@@ -71,7 +70,7 @@ async def main(durability: str, url: str, runs: int, seconds: float, chunks: int
             return time.perf_counter() - started
 
         await run(diamond("paced/0.05/2"), "warm-up")
-        graph = diamond(f"paced/{seconds}/{chunks}")
+        graph = diamond(model)
         started, cpu = time.perf_counter(), time.process_time()
         walls_s = await asyncio.gather(*(run(graph, f"run {index}") for index in range(runs)))
         result = {
@@ -79,14 +78,10 @@ async def main(durability: str, url: str, runs: int, seconds: float, chunks: int
             "run_s": sorted(walls_s)[len(walls_s) // 2],
             "cpu_s": time.process_time() - cpu,
             "begin_s": max(called["a"]) - started,
-            "versions": {
-                name: importlib.metadata.version(name)
-                for name in ("langgraph", "langgraph-checkpoint-sqlite", "aiohttp")
-            },
         }
         print(json.dumps(result))
 
 
 if __name__ == "__main__":
-    _, durability_, base_url, runs_, seconds_, chunks_, database_ = sys.argv
-    asyncio.run(main(durability_, base_url, int(runs_), float(seconds_), int(chunks_), database_))
+    _, durability_, base_url, runs_, model_, database_ = sys.argv
+    asyncio.run(main(durability_, base_url, int(runs_), model_, database_))

@@ -20,12 +20,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from benchmarks.changed_cells import write_bundle
 from benchmarks.mutated_archives import MUTATIONS as ARCHIVES
 from benchmarks.mutated_archives import archive_of, read_by_programs, read_by_zipfile
 from benchmarks.tampering import CALLER, Laboratory, laboratory
 from storage import open_store
 from storage.bundles import export_runs
-from storage.evidence.bundle import write_bundle
 from storage.evidence.database_audit import NoEvidence
 from storage.evidence.verifier import verify
 

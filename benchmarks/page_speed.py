@@ -1,17 +1,12 @@
 """How long a person waits for the pages, in a real Chromium.
 
     python -m benchmarks.page_speed latency [--seconds 20]    from a durable event to its text on the page
-    python -m benchmarks.page_speed paint [--rounds 15]       first paint, beside Streamlit's own hello page
     python -m benchmarks.page_speed start [--rounds 5]        from the command to the first paint
     python -m benchmarks.page_speed live|compare|replay [--rounds 3]    the browser's longest task
 
 latency: app, engine and store in one process, as in use: five parallel steps of 50 tokens/s each (deltas coalesced as
 the settings say), while another step is selected every two seconds. The clock starts when the log's append returns, and
 stops when a mutation observer sees the text. The bar: p95 at most 60 ms, no remount, no text lost.
-
-paint: both servers run here, rounds alternate, and each visit has a browser profile of its own. Three moments, in ms
-since the visit began: the first contentful paint; when the page's own first part is there (task box; heading); and, on
-the Run page, when its story is. The bar: a first paint at most 1.5 times that of the hello page.
 
 start: each round starts what `make run` starts, on a data folder that has been used before, and visits the page as soon
 as the server listens. The bar: at most 2 s, and torch is not loaded. Beside it the processor time of the server.
@@ -41,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
 from conductor_core.engine.pools import Pool
@@ -59,7 +54,7 @@ from tests.support.run_events import answered, created, planned, run_completed, 
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE_S = 120.0
-LATENCY_BAR_MS, PAINT_BAR, START_BAR_S, TASK_BAR_MS = 60.0, 1.5, 2.0, 200.0
+LATENCY_BAR_MS, START_BAR_S, TASK_BAR_MS = 60.0, 2.0, 200.0
 PARALLEL, TOKENS_PER_S, SELECT_EVERY_S = 5, 50, 2.0
 STEPS, WORDS, LONG_WORDS = 40, 400, 75_000
 
@@ -106,7 +101,6 @@ SEEN = """
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Raises: SystemExit if there is no Chromium."""
     path = find_chromium()
     if path is None:
         raise SystemExit(ABSENT)
@@ -135,22 +129,15 @@ def app_in_this_process() -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
-def server_of_its_own(
-    command: Sequence[str], folder: str, cwd: Path
-) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """Starts ``command`` with a free port. Raises: SystemExit if it does not listen in time."""
+def server_of_its_own(folder: str) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """Starts what ``make run`` starts. Raises: SystemExit if it does not listen in time."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     environment = {name: each for name, each in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"CONDUCTOR_DATA_FOLDER": folder, "CONDUCTOR_SERVER_PORTS": ""}
-    process = subprocess.Popen(
-        [word.replace("PORT", str(port)) for word in command],
-        cwd=cwd,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command = [str(Path(sys.executable).with_name("conductor")), "ui", f"--port={port}"]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     deadline_s = time.monotonic() + PATIENCE_S
     try:
@@ -255,57 +242,6 @@ def latency(seconds: float) -> bool:
     return ranks[94] <= LATENCY_BAR_MS and not lost and not seen["remounted"]
 
 
-def paint(rounds: int) -> bool:
-    pages: dict[str, tuple[str, list[str]]] = {
-        "hello": ("", ["h1"]),
-        "run": ("run", [".st-key-task textarea", ".story[data-told]"]),
-    }
-    options = ["--server.headless=true", "--server.address=127.0.0.1", "--browser.gatherUsageStats=false"]
-    options += ["--server.port=PORT", "--server.fileWatcherType=none"]
-    streamlit = [sys.executable, "-m", "streamlit"]
-    found: dict[str, list[list[float]]] = {name: [] for name in pages}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        # The hello page is as Streamlit ships it: without the settings of this checkout.
-        server_of_its_own([*streamlit, "hello", *options], folder, Path(folder)) as (hello, _),
-        server_of_its_own([*streamlit, "run", "app.py", *options], folder, ROOT) as (ours, _),
-        chromium() as browser,
-    ):
-        urls = {"hello": hello, "run": ours}
-        # The first visits of a server are of another kind: it imports what its pages need.
-        for number in range(rounds + 2):
-            for name, (path, parts) in pages.items():
-                times = _visit(browser, f"{urls[name]}/{path}", parts)
-                if number > 1:
-                    found[name].append(times)
-    medians = {}
-    print(f"ms, median of {rounds} visits (lowest to highest)")
-    for name, visits in found.items():
-        columns = [sorted(column) for column in zip(*visits, strict=True)]
-        medians[name] = [statistics.median(column) for column in columns]
-        said = [f"{statistics.median(c):.0f} ({c[0]:.0f} to {c[-1]:.0f})" for c in columns]
-        there = "   ".join(map(" ".join, zip(pages[name][1], said[1:], strict=True)))
-        print(f"{name:6} first paint {said[0]:22} {there}")
-    ratio, drawn = (medians["run"][moment] / medians["hello"][moment] for moment in (0, 1))
-    print(f"run / hello: first paint {ratio:.2f} (the bar: {PAINT_BAR}), first part {drawn:.2f}")
-    return bool(ratio <= PAINT_BAR)
-
-
-def _visit(browser: Browser, address: str, parts: Sequence[str]) -> list[float]:
-    """Milliseconds until the first paint, and until each of ``parts`` is visible."""
-    context = browser.new_context(viewport=ViewportSize(width=1280, height=720))
-    try:
-        page = context.new_page()
-        page.goto(address, wait_until="commit", timeout=PATIENCE_S * 1000)
-        there = []
-        for part in parts:
-            page.locator(part).first.wait_for(timeout=PATIENCE_S * 1000)
-            there.append(float(page.evaluate("() => performance.now()")))
-        return [float(page.evaluate(FIRST_PAINT)), *there]
-    finally:
-        context.close()
-
-
 def start(rounds: int) -> bool:
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         _started(browser, folder)  # warms the disk, and makes the database
@@ -325,8 +261,7 @@ def _started(browser: Browser, folder: str) -> tuple[float, float, float, float,
     page.goto("about:blank")
     began_s = time.time()
     subprocess.run(["make", "--dry-run", "run"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    command = [str(Path(sys.executable).with_name("conductor")), "ui", "--port=PORT"]
-    with server_of_its_own(command, folder, ROOT) as (url, server):
+    with server_of_its_own(folder) as (url, server):
         listens_s = time.time() - began_s
         page.goto(f"{url}/", wait_until="commit", timeout=PATIENCE_S * 1000)
         painted_ms = float(page.evaluate(FIRST_PAINT)) + float(page.evaluate("() => performance.timeOrigin"))
@@ -530,7 +465,6 @@ def _jump(page: Page) -> None:
 
 PARTS: dict[str, tuple[Callable[[int], bool], int]] = {
     "latency": (latency, 20),
-    "paint": (paint, 15),
     "start": (start, 5),
     "live": (live, 3),
     "compare": (compare, 5),

@@ -31,12 +31,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from conductor_core.chat.messages import Conductor, PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat.messages import Conductor, PlanRequest, TextDelta, WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.pools import read_specs
+from conductor_core.lab.evaluation.report import table
 from conductor_core.lab.training.corpus.tasks import NOUNS, typed_requests
-from conductor_core.lab.training.corpus.wording import table
+from conductor_core.lab.training.corpus.wording import table as words_of
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Workflow
 from conductor_core.workflow.parser import parse_completion
@@ -81,7 +82,7 @@ FITTING = {
     "math500": rf"word problem|{_MATHS}",
     "aime24": rf"word problem|logic puzzle|{_MATHS}",
     "humaneval": "programming task",
-    "mmlu_stem": "|".join(str(topic["noun"]) for topic in table("topics").values()),
+    "mmlu_stem": "|".join(str(topic["noun"]) for topic in words_of("topics").values()),
 }
 """How the line of thought names what each file holds; a question of MMLU by its subject, or one near to it."""
 _OF_OPTIONS = r"option|letter|choice"
@@ -100,7 +101,8 @@ class Outcome:
     repairs: tuple[str, ...]
     warnings: tuple[str, ...]
     unreadable: tuple[str, ...]
-    duration_ms: float
+    first_s: float
+    seconds: float
 
     @property
     def thought(self) -> str:
@@ -108,7 +110,6 @@ class Outcome:
 
     @property
     def fits(self) -> bool:
-        """Whether the plan takes the prompt for the kind of task that it is."""
         if self.workflow is None:
             return False
         of_options = any(re.search(_OF_OPTIONS, step.instruction) for step in self.workflow.steps)
@@ -145,14 +146,16 @@ def draw(folder: Path, n: int, seed: int, besides: Container[str] = ()) -> list[
     return drawn
 
 
-async def plan(conductor: Conductor, agents: tuple[WorkerSpec, ...], dataset: str, prompt: str) -> Outcome:
-    began = time.perf_counter()
-    pieces: list[str] = []
-    request = PlanRequest(task=prompt, agents=agents, max_steps=MAX_STEPS, allow_recursion=True)
+async def plan(
+    conductor: Conductor, agents: tuple[WorkerSpec, ...], dataset: str, prompt: str, seed: int = 0
+) -> Outcome:
+    began, first_s, pieces = time.perf_counter(), 0.0, list[str]()
+    request = PlanRequest(task=prompt, agents=agents, max_steps=MAX_STEPS, allow_recursion=True, seed=seed)
     async for piece in conductor.write(request):
-        if isinstance(piece, PlanText):
+        if isinstance(piece, TextDelta):
+            first_s = first_s or time.perf_counter() - began
             pieces.append(piece.text)
-    duration_ms = (time.perf_counter() - began) * 1000
+    seconds = time.perf_counter() - began
     completion = "".join(pieces)
     parsed = parse_completion(completion)
     ordinals = agents_by_ordinal(conductor.info, agents)
@@ -166,7 +169,8 @@ async def plan(conductor: Conductor, agents: tuple[WorkerSpec, ...], dataset: st
         parsed.repairs,
         tuple(warning.message for warning in checked.warnings),
         tuple(faults(checked.workflow)) if checked.workflow else (),
-        duration_ms,
+        first_s,
+        seconds,
     )
 
 
@@ -184,14 +188,6 @@ async def plan_all(
     return outcomes, agents
 
 
-def _row(cells: Iterable[object]) -> str:
-    return "| " + " | ".join(str(cell) for cell in cells) + " |"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    return "\n".join([_row(head), _row(["---"] * len(head)), *(_row(row) for row in rows)])
-
-
 def _counts(values: Iterable[object]) -> str:
     return ", ".join(f"{value} {count}" for value, count in Counter(values).most_common())
 
@@ -206,8 +202,8 @@ def _shapes(outcomes: Sequence[Outcome]) -> str:
             shapes = _counts(topology(flow) for flow in flows)
             counts = ", ".join(f"{k}: {v}" for k, v in sorted(Counter(len(flow.steps) for flow in flows).items()))
             fitting = f"{sum(each.fits for each in own) / len(own):.0%}"
-            rows.append((name, len(own), f"{len(flows) / len(own):.1%}", fitting, f"{steps:.2f}", counts, shapes))
-    return _table(("data set", "prompts", "valid", "fitting kind", "mean steps", "plans by steps", "topologies"), rows)
+            rows.append((name, str(len(own)), f"{len(flows) / len(own):.1%}", fitting, f"{steps:.2f}", counts, shapes))
+    return table(("data set", "prompts", "valid", "fitting kind", "mean steps", "plans by steps", "topologies"), rows)
 
 
 def _agents(outcomes: Sequence[Outcome], agents: Sequence[WorkerSpec]) -> str:
@@ -222,13 +218,13 @@ def _agents(outcomes: Sequence[Outcome], agents: Sequence[WorkerSpec]) -> str:
         )
         if chosen:
             rows.append((name, *(f"{chosen[agent] / chosen.total():.0%}" for agent in names)))
-    return _table(("data set", *names), rows)
+    return table(("data set", *names), rows)
 
 
 def _counted(outcomes: Sequence[Outcome], free: Sequence[Outcome]) -> list[str]:
     valid = sum(each.workflow is not None for each in outcomes)
     free_valid = sum(each.workflow is not None for each in free)
-    durations = sorted(each.duration_ms for each in outcomes)
+    durations = sorted(1000 * each.seconds for each in outcomes)
     wordings = {step.instruction for each in outcomes if each.workflow for step in each.workflow.steps}
     taught = frozenset(run for request in typed_requests() for run in runs(request.text))
     alike = sum(not taught.isdisjoint(runs(each.prompt)) for each in outcomes)
@@ -304,10 +300,9 @@ def _of(instruction: str) -> Iterator[str]:
 
 @cache
 def _vocabulary() -> frozenset[str]:
-    """Every word of the corpus' own instructions."""
     words: set[str] = {"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "half"}
     words |= {"one", "two", "three", "four", "five", "six", "seven"}
-    for text in (*_texts(table("plans")), *NOUNS.values(), *(each["noun"] for each in table("topics").values())):
+    for text in (*_texts(words_of("plans")), *NOUNS.values(), *(each["noun"] for each in words_of("topics").values())):
         words |= {word.lower() for word in _WORD.findall(str(text))}
     return frozenset(words)
 
@@ -327,7 +322,6 @@ def _texts(node: Any) -> Iterator[str]:
 
 
 def everyday() -> list[tuple[str, str]]:
-    """Pairs of a kind and a request."""
     kinds = tomllib.loads(EVERYDAY.read_text(encoding="utf-8"))
     return [(kind, request) for kind, entry in kinds.items() for request in entry["requests"]]
 

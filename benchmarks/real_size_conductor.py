@@ -1,8 +1,8 @@
 """Benchmark: a Conductor of Qwen2.5-7B's exact size writes a valid plan by the app's own path, within this machine.
 
-    python -m benchmarks.real_size_conductor [--size 7b|0.5b] [--precision P] [--folder DIR] [--keep] [--json]
+    python -m benchmarks.real_size_conductor [--size 7b|0.5b] [--folder DIR]
 
-A checkpoint of the exact configuration with random bfloat16 weights (15.2 GB) is written shard by shard, opened with
+A checkpoint of the exact configuration with random bfloat16 weights (15.2 GB) is written, opened with
 ``open_conductor``, made to write one grammar-constrained plan, checked, and deleted. The plan is kept short (two steps
 at most, 96 tokens): a processor needs a second or more for each token. Random weights write nonsense, but as many bytes
 move and as many products are made as with the real ones.
@@ -13,15 +13,16 @@ which the kernel gives up when it needs to.
 
 import argparse
 import asyncio
-import json
 import shutil
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.random_checkpoint import POOL, MemoryWatch, write_checkpoint
-from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText
+from benchmarks.gguf_speed import POOL
+from benchmarks.random_checkpoint import write_checkpoint
+from conductor_core.chat.messages import PlanFinished, PlanRequest, TextDelta
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.inference.shared import shared_model
 from conductor_core.settings import Settings
@@ -34,6 +35,35 @@ GIB = 2**30
 REQUEST = PlanRequest(task="What is the sum of the first 40 odd numbers?", agents=POOL, max_steps=MAX_STEPS)
 
 
+class MemoryWatch:
+    """Peak memory of this process while it is used as a context, in bytes, sampled ten times a second."""
+
+    def __init__(self) -> None:
+        self.peak_anonymous = 0
+        self.peak_resident = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> "MemoryWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.1):
+            lines = Path("/proc/self/status").read_text().splitlines()
+            kilobytes = {
+                name: int(value.split()[0])
+                for name, _, value in (line.partition(":") for line in lines)
+                if name in ("RssAnon", "VmRSS")
+            }
+            self.peak_anonymous = max(self.peak_anonymous, kilobytes["RssAnon"] * 1024)
+            self.peak_resident = max(self.peak_resident, kilobytes["VmRSS"] * 1024)
+
+
 async def write_plan(folder: Path, settings: Settings, *, again: bool) -> dict[str, Any]:
     """One plan; ``again``: the model is loaded and has read the static prefix."""
     conductor = open_conductor(str(folder), settings)
@@ -42,7 +72,7 @@ async def write_plan(folder: Path, settings: Settings, *, again: bool) -> dict[s
     text = ""
     usage = None
     async for piece in conductor.write(REQUEST):
-        if isinstance(piece, PlanText):
+        if isinstance(piece, TextDelta):
             first = first or time.perf_counter()
             text += piece.text
         elif isinstance(piece, PlanFinished):
@@ -54,14 +84,12 @@ async def write_plan(folder: Path, settings: Settings, *, again: bool) -> dict[s
     return {
         "again": again,
         "valid": checked.workflow is not None,
-        "faults": [fault.message for fault in checked.faults],
         "steps": len(checked.workflow.steps) if checked.workflow else 0,
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "first_token_s": first - start,
         "seconds": end - start,
         "tokens_per_s": (usage.output_tokens - 1) / (end - first),
-        "text": text,
     }
 
 
@@ -109,8 +137,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["7b", "0.5b"], default="7b")
     parser.add_argument("--folder", type=Path, help="where the checkpoint is written; default: a temporary folder")
-    parser.add_argument("--keep", action="store_true", help="do not delete the checkpoint")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     parent = Path(options.folder or tempfile.gettempdir())
     folder = parent / f"qwen2.5-{options.size}-random"
@@ -121,9 +147,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=parent) as data_folder:
             result = measure(folder, options.size, Path(data_folder))
     finally:
-        if not options.keep:
-            shutil.rmtree(folder, ignore_errors=True)
-    print(json.dumps(result, indent=1) if options.json else table(result))
+        shutil.rmtree(folder, ignore_errors=True)
+    print(table(result))
     raise SystemExit(0 if all(plan["valid"] for plan in result["plans"]) else 1)
 
 

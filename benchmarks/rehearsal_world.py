@@ -31,7 +31,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from conductor_core.cli.wiring import opened_store
+from conductor_core.cli.inputs import opened_store
 from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation import orchestrators
 from conductor_core.lab.evaluation.statistics import mean_interval
@@ -73,8 +73,6 @@ SHAPES: tuple[Shape, ...] = (
 
 
 class Found(NamedTuple):
-    """A plan and its chance of a right answer."""
-
     chance: float
     plan: Workflow
 
@@ -99,7 +97,6 @@ def plans(shape: Shape, agents: Sequence[str]) -> Iterable[Workflow]:
 
 
 def best_by_length(task: RehearsalTask, agents: Sequence[str] = NAMES) -> tuple[Found, Found, Found]:
-    """The plan with the highest chance of one, two and three steps."""
     best: dict[int, Found] = {}
     for shape in SHAPES:
         for plan in plans(shape, agents):

@@ -4,13 +4,12 @@
 
 Counted are tracked files: those of Python outside of tests and benchmarks, and their lines; the modules of ours that
 `conductor run --workflow` imports for one step of a simulated worker; words of docs with README, without and with
-decisions and research; tests as functions, by layer. A revision is checked out into a temporary folder as a git
+decisions and research. A revision is checked out into a temporary folder as a git
 worktree; it runs with the packages of this environment. That is why no Conductor is in that run: older ones need other
 packages.
 """
 
 import argparse
-import ast
 import json
 import os
 import re
@@ -22,9 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LAYERS = ("pure", "loopback", "apptest", "browser", "js")
 _IMPORTED = re.compile(r"^import time:.*\|\s+((?:conductor_core|storage|pages)[\w.]*)$", re.MULTILINE)
-_JS_TEST = re.compile(r"^\s*test\(", re.MULTILINE)
 
 
 @contextmanager
@@ -64,14 +61,8 @@ def modules_of_a_run(root: Path) -> int:
     return len(set(_IMPORTED.findall(done.stderr)))
 
 
-def _tests_in(source: str) -> int:
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return sum(isinstance(node, functions) and node.name.startswith("test_") for node in ast.walk(ast.parse(source)))
-
-
 def measure(root: Path, *, run: bool) -> dict[str, int]:
     product = _texts(root, "*.py", ":!tests", ":!benchmarks")
-    benchmarks = _texts(root, "benchmarks/*.py")
     words = {name: len(text.split()) for name, text in _texts(root, "docs/*.md", "README.md").items()}
     deep = sum(count for name, count in words.items() if name.startswith(("docs/research/", "docs/decisions/")))
     found = {
@@ -80,16 +71,7 @@ def measure(root: Path, *, run: bool) -> dict[str, int]:
     }
     if run:
         found["modules in a run"] = modules_of_a_run(root)
-    found |= {"words of docs for users": sum(words.values()) - deep, "words of all docs": sum(words.values())}
-    for layer in LAYERS:
-        texts = _texts(root, f"tests/{layer}/*.py", f"tests/{layer}/*.test.js")
-        found[f"tests: {layer}"] = sum(
-            _tests_in(text) if name.endswith(".py") else len(_JS_TEST.findall(text)) for name, text in texts.items()
-        )
-    return found | {
-        "benchmark files": len(benchmarks),
-        "benchmark lines": sum(text.count("\n") for text in benchmarks.values()),
-    }
+    return found | {"words of docs for users": sum(words.values()) - deep, "words of all docs": sum(words.values())}
 
 
 def main() -> int:

@@ -11,9 +11,10 @@ import random
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 
 from benchmarks import changed_cells
@@ -108,10 +109,17 @@ def sign_again(connection: sqlite3.Connection, key: SigningKey | None) -> None:
         connection.execute("INSERT INTO checkpoints VALUES (?, '', ?, ?)", (size, note, tree.peaks))
 
 
-def _done(attack: Attack, connection: sqlite3.Connection) -> None:
-    """Ends a change of a skilled attacker."""
-    if attack.skilled:
-        sign_again(connection, attack.lab.key if attack.attacker == "key" else None)
+def _by_sql(change: Callable[[Attack, sqlite3.Connection], object]) -> Callable[[Attack], None]:
+    """The way that is ``change`` past the triggers; a skilled attacker signs again after it."""
+
+    @wraps(change)
+    def way(attack: Attack) -> None:
+        with past_triggers(attack.path) as connection:
+            change(attack, connection)
+            if attack.skilled:
+                sign_again(connection, attack.lab.key if attack.attacker == "key" else None)
+
+    return way
 
 
 def _record(connection: sqlite3.Connection, kind: str, change: Callable[[dict[str, object]], object]) -> None:
@@ -138,100 +146,81 @@ def _drawn(attack: Attack, connection: sqlite3.Connection, query: str) -> tuple[
 _WORDS = "INSERT INTO {0} ({0}, rowid, text) VALUES ('delete', ?, ?)"
 
 
-def _forgotten(attack: Attack) -> None:
+def _forgotten(attack: Attack, connection: sqlite3.Connection) -> None:
     """The words of one run, and of the skilled all that the index has of it."""
-    with past_triggers(attack.path) as connection:
-        (run,) = _drawn(attack, connection, "SELECT run FROM search_runs")
-        for table in ("search_words", "search_signs"):
-            dense = " AND dense" * (table == "search_signs")
-            rows = connection.execute(f"SELECT id, text FROM search_texts WHERE run = ?{dense}", (run,)).fetchall()
-            connection.executemany(_WORDS.format(table), rows)
-        if attack.skilled:
-            for table in ("search_places", "search_texts", "search_calls", "search_facets", "search_runs"):
-                connection.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
-        _done(attack, connection)
+    (run,) = _drawn(attack, connection, "SELECT run FROM search_runs")
+    for table in ("search_words", "search_signs"):
+        dense = " AND dense" * (table == "search_signs")
+        rows = connection.execute(f"SELECT id, text FROM search_texts WHERE run = ?{dense}", (run,)).fetchall()
+        connection.executemany(_WORDS.format(table), rows)
+    if attack.skilled:
+        for table in ("search_places", "search_texts", "search_calls", "search_facets", "search_runs"):
+            connection.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
 
 
-def _emptied_words(attack: Attack) -> None:
-    with past_triggers(attack.path) as connection:
-        tables = ("search_words", "search_signs")
-        for table in tables if attack.skilled else [attack.rng.choice(tables)]:
-            connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
-        _done(attack, connection)
+def _emptied_words(attack: Attack, connection: sqlite3.Connection) -> None:
+    tables = ("search_words", "search_signs")
+    for table in tables if attack.skilled else [attack.rng.choice(tables)]:
+        connection.execute(f"INSERT INTO {table} ({table}) VALUES ('delete-all')")
 
 
-def _planted_words(attack: Attack) -> None:
-    with past_triggers(attack.path) as connection:
-        (text_id,) = _drawn(attack, connection, "SELECT id FROM search_texts")
-        at = text_id if attack.skilled else 99_999
-        connection.execute("INSERT INTO search_words (rowid, text) VALUES (?, 'planted')", (at,))
-        _done(attack, connection)
+def _planted_words(attack: Attack, connection: sqlite3.Connection) -> None:
+    (text_id,) = _drawn(attack, connection, "SELECT id FROM search_texts")
+    at = text_id if attack.skilled else 99_999
+    connection.execute("INSERT INTO search_words (rowid, text) VALUES (?, 'planted')", (at,))
 
 
-def _forged_text(attack: Attack) -> None:
-    with past_triggers(attack.path) as connection:
-        text_id, text = _drawn(attack, connection, "SELECT id, text FROM search_texts WHERE NOT dense")
-        if attack.skilled:
-            connection.execute(_WORDS.format("search_words"), (text_id, text))
-            connection.execute("INSERT INTO search_words (rowid, text) VALUES (?, 'forged')", (text_id,))
-        connection.execute("UPDATE search_texts SET text = 'forged' WHERE id = ?", (text_id,))
-        _done(attack, connection)
+def _forged_text(attack: Attack, connection: sqlite3.Connection) -> None:
+    text_id, text = _drawn(attack, connection, "SELECT id, text FROM search_texts WHERE NOT dense")
+    if attack.skilled:
+        connection.execute(_WORDS.format("search_words"), (text_id, text))
+        connection.execute("INSERT INTO search_words (rowid, text) VALUES (?, 'forged')", (text_id,))
+    connection.execute("UPDATE search_texts SET text = 'forged' WHERE id = ?", (text_id,))
 
 
-def _forged_filter(attack: Attack) -> None:
-    with past_triggers(attack.path) as connection:
-        kind, value, run = _drawn(attack, connection, "SELECT kind, value, run FROM search_facets")
-        change = attack.rng.choice(("DELETE FROM search_facets", "UPDATE search_facets SET times = times + 1"))
-        connection.execute(f"{change} WHERE kind = ? AND value = ? AND run = ?", (kind, value, run))
-        _done(attack, connection)
+def _forged_filter(attack: Attack, connection: sqlite3.Connection) -> None:
+    kind, value, run = _drawn(attack, connection, "SELECT kind, value, run FROM search_facets")
+    change = attack.rng.choice(("DELETE FROM search_facets", "UPDATE search_facets SET times = times + 1"))
+    connection.execute(f"{change} WHERE kind = ? AND value = ? AND run = ?", (kind, value, run))
 
 
 # The ledger.
 
 
-def _other_receiver(attack: Attack) -> None:
+def _other_receiver(attack: Attack, connection: sqlite3.Connection) -> None:
     """A call went to somebody else: one received what it did not, and another never did."""
-    with past_triggers(attack.path) as connection:
-        call, run = _drawn(attack, connection, "SELECT id, run FROM search_calls")
-        column = attack.rng.choice(("provider", "host", "agent"))
-        connection.execute(f"UPDATE search_calls SET {column} = 'nobody' WHERE id = ?", (call,))
-        if attack.skilled:
-            connection.execute(
-                "UPDATE OR REPLACE search_facets SET value = 'nobody' WHERE run = ? AND kind = ?", (run, column)
-            )
-        _done(attack, connection)
-
-
-def _call_gone(attack: Attack) -> None:
-    with past_triggers(attack.path) as connection:
-        call, run = _drawn(attack, connection, "SELECT id, run FROM search_calls")
-        if attack.skilled:  # all calls of the run, so that no sum gives it away
-            connection.execute("DELETE FROM search_calls WHERE run = ?", (run,))
-        connection.execute("DELETE FROM search_calls WHERE id = ?", (call,))
-        _done(attack, connection)
-
-
-def _call_made_up(attack: Attack) -> None:
-    with past_triggers(attack.path) as connection:
-        (call,) = _drawn(attack, connection, "SELECT id FROM search_calls")
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(search_calls)")]
-        run = "(SELECT max(run) FROM search_runs)" if attack.skilled else "99999"
-        values = ["(SELECT max(id) + 1 FROM search_calls)" if each == "id" else each for each in columns]
-        values = [run if each == "run" else each for each in values]
+    call, run = _drawn(attack, connection, "SELECT id, run FROM search_calls")
+    column = attack.rng.choice(("provider", "host", "agent"))
+    connection.execute(f"UPDATE search_calls SET {column} = 'nobody' WHERE id = ?", (call,))
+    if attack.skilled:
         connection.execute(
-            f"INSERT INTO search_calls ({', '.join(columns)}) SELECT {', '.join(values)} FROM search_calls "
-            "WHERE id = ?",
-            (call,),
+            "UPDATE OR REPLACE search_facets SET value = 'nobody' WHERE run = ? AND kind = ?", (run, column)
         )
-        _done(attack, connection)
 
 
-def _other_figures(attack: Attack) -> None:
-    with past_triggers(attack.path) as connection:
-        (call,) = _drawn(attack, connection, "SELECT id FROM search_calls")
-        column = attack.rng.choice(("input_tokens", "output_tokens", "cost_usd", "messages", "images"))
-        connection.execute(f"UPDATE search_calls SET {column} = coalesce({column}, 0) + 1 WHERE id = ?", (call,))
-        _done(attack, connection)
+def _call_gone(attack: Attack, connection: sqlite3.Connection) -> None:
+    call, run = _drawn(attack, connection, "SELECT id, run FROM search_calls")
+    if attack.skilled:  # all calls of the run, so that no sum gives it away
+        connection.execute("DELETE FROM search_calls WHERE run = ?", (run,))
+    connection.execute("DELETE FROM search_calls WHERE id = ?", (call,))
+
+
+def _call_made_up(attack: Attack, connection: sqlite3.Connection) -> None:
+    (call,) = _drawn(attack, connection, "SELECT id FROM search_calls")
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(search_calls)")]
+    run = "(SELECT max(run) FROM search_runs)" if attack.skilled else "99999"
+    values = ["(SELECT max(id) + 1 FROM search_calls)" if each == "id" else each for each in columns]
+    values = [run if each == "run" else each for each in values]
+    connection.execute(
+        f"INSERT INTO search_calls ({', '.join(columns)}) SELECT {', '.join(values)} FROM search_calls WHERE id = ?",
+        (call,),
+    )
+
+
+def _other_figures(attack: Attack, connection: sqlite3.Connection) -> None:
+    (call,) = _drawn(attack, connection, "SELECT id FROM search_calls")
+    column = attack.rng.choice(("input_tokens", "output_tokens", "cost_usd", "messages", "images"))
+    connection.execute(f"UPDATE search_calls SET {column} = coalesce({column}, 0) + 1 WHERE id = ?", (call,))
 
 
 # Laundering.
@@ -252,12 +241,10 @@ def _second_log(attack: Attack) -> None:
             sign_again(connection, SigningKey(public, attack.lab.key.private))
 
 
-def _evidence_later(attack: Attack) -> None:
+def _evidence_later(attack: Attack, connection: sqlite3.Connection) -> None:
     """Events that are said to be older than all evidence can be changed."""
-    with past_triggers(attack.path) as connection:
-        connection.execute("UPDATE evidence_log SET covered_from = 13")
-        _record_if_skilled(attack, connection, "log.began", covered_from=13)
-        _done(attack, connection)
+    connection.execute("UPDATE evidence_log SET covered_from = 13")
+    _record_if_skilled(attack, connection, "log.began", covered_from=13)
 
 
 def _record_if_skilled(attack: Attack, connection: sqlite3.Connection, of: str, /, **fields: object) -> None:
@@ -300,86 +287,73 @@ _FOLDED = ("status", "task", "steps", "cost_usd", "error", "actor", "purpose", "
 
 
 def _row_of_run(attack: Attack) -> None:
-    _cell(attack, "runs", _FOLDED)
-
-
-def _batch_of_run(attack: Attack) -> None:
-    with past_triggers(attack.path) as connection:
-        column = attack.rng.choice(("batch_id", "batch_row", "batch_name", "batch_size"))
-        run_id = attack.rng.choice(("row-2", "first", "dense"))
-        value = 77 if column == "batch_size" else "other"
-        connection.execute(f"UPDATE runs SET {column} = ? WHERE run_id = ?", (value, run_id))
-        if attack.skilled:
-            connection.execute("DELETE FROM snapshots WHERE run_id = ?", (run_id,))
-        _done(attack, connection)
-
-
-def _cell(attack: Attack, table: str, columns: Sequence[str]) -> None:
     kinds = ("step", "bit", "empty", "other", "null")
     while True:
-        column, kind = attack.rng.choice(columns), attack.rng.choice(kinds)
-        if changed_cells.change_cell(attack.path, table, column, kind, attack.rng) is not None:
+        column, kind = attack.rng.choice(_FOLDED), attack.rng.choice(kinds)
+        if changed_cells.change_cell(attack.path, "runs", column, kind, attack.rng) is not None:
             break
-    with past_triggers(attack.path) as connection:
-        if attack.skilled:
-            connection.execute("DELETE FROM snapshots")
-        _done(attack, connection)
+    _by_sql(_without_snapshots)(attack)
 
 
-def _deletion(attack: Attack) -> None:
+def _without_snapshots(attack: Attack, connection: sqlite3.Connection) -> None:
+    if attack.skilled:
+        connection.execute("DELETE FROM snapshots")
+
+
+def _batch_of_run(attack: Attack, connection: sqlite3.Connection) -> None:
+    column = attack.rng.choice(("batch_id", "batch_row", "batch_name", "batch_size"))
+    run_id = attack.rng.choice(("row-2", "first", "dense"))
+    value = 77 if column == "batch_size" else "other"
+    connection.execute(f"UPDATE runs SET {column} = ? WHERE run_id = ?", (value, run_id))
+    if attack.skilled:
+        connection.execute("DELETE FROM snapshots WHERE run_id = ?", (run_id,))
+
+
+def _deletion(attack: Attack, connection: sqlite3.Connection) -> None:
     """A deletion by somebody else, at another time, or never."""
-    with past_triggers(attack.path) as connection:
-        run_id, erased = _drawn(attack, connection, "SELECT run_id, erased FROM deletions")
-        change = attack.rng.choice(("door = 'page'", "deleted_at_utc = '2026-01-01T00:00:00+00:00'", "events = 3", ""))
-        sql = f"UPDATE deletions SET {change}" if change else "DELETE FROM deletions"
-        connection.execute(f"{sql} WHERE run_id = ?", (run_id,))
-        if attack.skilled and not change and not erased:
-            connection.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
-        _record_if_skilled(attack, connection, "run.deleted", door="page")
-        _done(attack, connection)
+    run_id, erased = _drawn(attack, connection, "SELECT run_id, erased FROM deletions")
+    change = attack.rng.choice(("door = 'page'", "deleted_at_utc = '2026-01-01T00:00:00+00:00'", "events = 3", ""))
+    sql = f"UPDATE deletions SET {change}" if change else "DELETE FROM deletions"
+    connection.execute(f"{sql} WHERE run_id = ?", (run_id,))
+    if attack.skilled and not change and not erased:
+        connection.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
+    _record_if_skilled(attack, connection, "run.deleted", door="page")
 
 
-def _hold(attack: Attack) -> None:
+def _hold(attack: Attack, connection: sqlite3.Connection) -> None:
     """A hold that was never placed, or was lifted."""
-    with past_triggers(attack.path) as connection:
-        change = attack.rng.choice(
-            ("DELETE FROM holds WHERE run_id = 'held'", "UPDATE holds SET held = 0 WHERE run_id = 'held'")
-        )
-        connection.execute(change)
-        _record_if_skilled(attack, connection, "run.held", kind="run.released")
-        _done(attack, connection)
+    change = attack.rng.choice(
+        ("DELETE FROM holds WHERE run_id = 'held'", "UPDATE holds SET held = 0 WHERE run_id = 'held'")
+    )
+    connection.execute(change)
+    _record_if_skilled(attack, connection, "run.held", kind="run.released")
 
 
-def _image(attack: Attack) -> None:
+def _image(attack: Attack, connection: sqlite3.Connection) -> None:
     """An image of another type, of another run, or of none."""
-    with past_triggers(attack.path) as connection:
-        named = "WHERE sha256 IN (SELECT sha256 FROM run_contents)"
-        change = attack.rng.choice(
-            (
-                f"UPDATE contents SET media_type = 'image/gif' {named}",
-                f"DELETE FROM contents {named}",
-                "DELETE FROM run_contents WHERE run_id = 'pictured'",
-                "INSERT INTO run_contents SELECT 'first', sha256 FROM contents LIMIT 1",
-            )
+    named = "WHERE sha256 IN (SELECT sha256 FROM run_contents)"
+    change = attack.rng.choice(
+        (
+            f"UPDATE contents SET media_type = 'image/gif' {named}",
+            f"DELETE FROM contents {named}",
+            "DELETE FROM run_contents WHERE run_id = 'pictured'",
+            "INSERT INTO run_contents SELECT 'first', sha256 FROM contents LIMIT 1",
         )
-        connection.execute(change)
-        if attack.skilled:
-            connection.execute("DELETE FROM snapshots")
-        _done(attack, connection)
+    )
+    connection.execute(change)
+    _without_snapshots(attack, connection)
 
 
 # What was published.
 
 
 def _lines(change: Callable[[list[str], random.Random], Iterable[str]]) -> Callable[[Attack], None]:
-    def way(attack: Attack) -> None:
+    @wraps(change)
+    def way(attack: Attack, connection: sqlite3.Connection) -> None:
         anchor = places_of(attack.path).anchor.file
         anchor.write_text("".join(change(anchor.read_text().splitlines(keepends=True), attack.rng)))
-        with past_triggers(attack.path) as connection:
-            _done(attack, connection)
 
-    way.__name__ = change.__name__
-    return way
+    return _by_sql(way)
 
 
 def _without_one(lines: list[str], rng: random.Random) -> list[str]:
@@ -404,12 +378,10 @@ def _emptied(lines: list[str], rng: random.Random) -> list[str]:
     return []
 
 
-def _no_device(attack: Attack) -> None:
+def _no_device(attack: Attack, connection: sqlite3.Connection) -> None:
     anchor = places_of(attack.path).anchor.file
     anchor.unlink()
     anchor.symlink_to("/dev/null")
-    with past_triggers(attack.path) as connection:
-        _done(attack, connection)
 
 
 # Bundles.
@@ -442,17 +414,15 @@ _INSERT = "INSERT INTO commands (run_id, kind, at_utc, payload) VALUES (?, ?, ?,
 _AT_UTC = "2026-01-01T00:00:00+00:00"
 
 
-def _by_hand(attack: Attack) -> None:
+def _by_hand(attack: Attack, connection: sqlite3.Connection) -> None:
     """An approval that the program did not send; of the skilled with a proof by a key of their own."""
-    with past_triggers(attack.path) as connection:
-        number = 1 + connection.execute("SELECT max(id) FROM commands").fetchone()[0]
-        run_id, kind = attack.rng.choice(("waiting", "running")), attack.rng.choice(("approve", "cancel"))
-        payload = json.dumps({"kind": kind, "run_id": run_id, "door": "cli"})
-        if attack.skilled:
-            machine = _forger(attack)
-            payload = commands.prove(machine, number, run_id, kind, _AT_UTC, payload)
-        connection.execute(_INSERT, (run_id, kind, _AT_UTC, payload))
-        _done(attack, connection)
+    number = 1 + connection.execute("SELECT max(id) FROM commands").fetchone()[0]
+    run_id, kind = attack.rng.choice(("waiting", "running")), attack.rng.choice(("approve", "cancel"))
+    payload = json.dumps({"kind": kind, "run_id": run_id, "door": "cli"})
+    if attack.skilled:
+        machine = _forger(attack)
+        payload = commands.prove(machine, number, run_id, kind, _AT_UTC, payload)
+    connection.execute(_INSERT, (run_id, kind, _AT_UTC, payload))
 
 
 def _forger(attack: Attack) -> commands.Signer:
@@ -460,49 +430,43 @@ def _forger(attack: Attack) -> commands.Signer:
     return commands.Signer(key.public, key.private.sign)
 
 
-def _replayed(attack: Attack) -> None:
-    with past_triggers(attack.path) as connection:
-        row = connection.execute("SELECT run_id, kind, at_utc, payload FROM commands").fetchone()
-        connection.execute(_INSERT, row)
-        if attack.skilled:  # in the place of the first
-            connection.execute("DELETE FROM commands WHERE id = 1")
-        _done(attack, connection)
+def _replayed(attack: Attack, connection: sqlite3.Connection) -> None:
+    row = connection.execute("SELECT run_id, kind, at_utc, payload FROM commands").fetchone()
+    connection.execute(_INSERT, row)
+    if attack.skilled:  # in the place of the first
+        connection.execute("DELETE FROM commands WHERE id = 1")
 
 
-def _edited_command(attack: Attack) -> None:
-    with past_triggers(attack.path) as connection:
-        ((payload,),) = connection.execute("SELECT payload FROM commands")
-        envelope = json.loads(payload)
-        envelope["command"] = envelope["command"].replace("approve", "deny")
-        change = attack.rng.choice(("kind = 'deny'", "run_id = 'running'", "at_utc = '2026-01-01'", ""))
-        if not change or attack.skilled:
-            connection.execute("UPDATE commands SET payload = ?", (json.dumps(envelope),))
-        if change:
-            connection.execute(f"UPDATE commands SET {change}")
-        _done(attack, connection)
+def _edited_command(attack: Attack, connection: sqlite3.Connection) -> None:
+    ((payload,),) = connection.execute("SELECT payload FROM commands")
+    envelope = json.loads(payload)
+    envelope["command"] = envelope["command"].replace("approve", "deny")
+    change = attack.rng.choice(("kind = 'deny'", "run_id = 'running'", "at_utc = '2026-01-01'", ""))
+    if not change or attack.skilled:
+        connection.execute("UPDATE commands SET payload = ?", (json.dumps(envelope),))
+    if change:
+        connection.execute(f"UPDATE commands SET {change}")
 
 
-def _forged_machine(attack: Attack) -> None:
+def _forged_machine(attack: Attack, connection: sqlite3.Connection) -> None:
     """A machine that was never put on record by the log's key, in its place or after it, and what it sent.
 
     Whoever holds the log's key can put a machine on record at the end: this one takes the place of another.
     """
     machine = _forger(attack)
-    with past_triggers(attack.path) as connection:
-        cursor = connection.cursor()
-        number = 1 + cursor.execute("SELECT max(id) FROM commands").fetchone()[0]
-        payload = commands.prove(machine, number, "waiting", "approve", _AT_UTC, json.dumps({"kind": "approve"}))
-        cursor.execute(_INSERT, ("waiting", "approve", _AT_UTC, payload))
-        if attack.attacker == "key":
-            own = attack.lab.key
-            record = _registered(connection, machine, commands.Signer(own.public, own.private.sign))
-            _record(connection, commands.REGISTERED, lambda old: old.update(record))
-        elif attack.skilled and attack.rng.random() < 0.5:
-            record = _registered(connection, machine, machine)
-            _record(connection, commands.REGISTERED, lambda old: old.update(record))
-        else:
-            commands.register(cursor, machine.public, machine)
-        _done(attack, connection)
+    cursor = connection.cursor()
+    number = 1 + cursor.execute("SELECT max(id) FROM commands").fetchone()[0]
+    payload = commands.prove(machine, number, "waiting", "approve", _AT_UTC, json.dumps({"kind": "approve"}))
+    cursor.execute(_INSERT, ("waiting", "approve", _AT_UTC, payload))
+    if attack.attacker == "key":
+        own = attack.lab.key
+        record = _registered(connection, machine, commands.Signer(own.public, own.private.sign))
+        _record(connection, commands.REGISTERED, lambda old: old.update(record))
+    elif attack.skilled and attack.rng.random() < 0.5:
+        record = _registered(connection, machine, machine)
+        _record(connection, commands.REGISTERED, lambda old: old.update(record))
+    else:
+        commands.register(cursor, machine.public, machine)
 
 
 def _registered(connection: sqlite3.Connection, machine: commands.Signer, by: commands.Signer) -> dict[str, object]:
@@ -514,19 +478,15 @@ def _registered(connection: sqlite3.Connection, machine: commands.Signer, by: co
     return {name: value for name, value in json.loads(text).items() if name != "at_utc"}
 
 
-Way = Callable[[Attack], object]
-WAYS: dict[str, tuple[Way, ...]] = {
-    "search index": (_forgotten, _emptied_words, _planted_words, _forged_text, _forged_filter),
-    "ledger": (_other_receiver, _call_gone, _call_made_up, _other_figures),
-    "laundering": (_evidence_dropped, _second_log, _evidence_later),
+WAYS: dict[str, tuple[Callable[[Attack], object], ...]] = {
+    "search index": (*map(_by_sql, (_forgotten, _emptied_words, _planted_words, _forged_text, _forged_filter)),),
+    "ledger": (*map(_by_sql, (_other_receiver, _call_gone, _call_made_up, _other_figures)),),
+    "laundering": (_evidence_dropped, _second_log, _by_sql(_evidence_later)),
     "triggers": (_triggers_gone, _hostile_trigger, _trigger_without_effect),
-    "side tables": (_row_of_run, _batch_of_run, _deletion, _hold, _image),
-    "anchors": (
-        *map(_lines, (_without_one, _twice_one, _other_order, _emptied)),
-        _no_device,
-    ),
+    "side tables": (_row_of_run, *map(_by_sql, (_batch_of_run, _deletion, _hold, _image))),
+    "anchors": (*map(_lines, (_without_one, _twice_one, _other_order, _emptied)), _by_sql(_no_device)),
     "archives": (_misleading_archive,),
-    "commands": (_by_hand, _replayed, _edited_command, _forged_machine),
+    "commands": (*map(_by_sql, (_by_hand, _replayed, _edited_command, _forged_machine)),),
 }
 CLASSES = {
     "search index": {"derived"},

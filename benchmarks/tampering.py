@@ -31,20 +31,20 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import tampered_tables
+from benchmarks.changed_cells import write_bundle
 from benchmarks.tampered_tables import ATTACKERS, sign_again
 from conductor_core.run.actor import local_caller
 from conductor_core.run.events import RunCancelled
 from conductor_core.run.values import Imported
 from conductor_core.settings import Settings
 from storage import Privacy, open_store
+from storage.backup import backup, restore
 from storage.evidence.anchoring import places_of
-from storage.evidence.bundle import write_bundle
-from storage.evidence.bundle_files import FILES
+from storage.evidence.bundle_audit import FILES
 from storage.evidence.checking import check_log, public_key
 from storage.evidence.history import Report
 from storage.evidence.keys import SigningKey, load_key
 from storage.evidence.verifier import verify
-from storage.lifecycle.backup import backup, restore
 from storage.merkle.chain import RunChain
 from storage.merkle.formats import PublicKey, event_leaf, record_leaf
 from storage.store import Store
@@ -56,8 +56,6 @@ CALLER = local_caller("cli")
 
 @dataclass
 class Stored:
-    """An event as it lies in the database."""
-
     sequence: int
     run_id: str
     kind: str
@@ -215,7 +213,6 @@ CLASSES = (*ROWS, *LOOKS, "glue", "roll back", "fork")
 
 
 def attack(lab: Laboratory, path: Path, how: str, attacker: str, rng: random.Random) -> Change:
-    """Makes a changed database at ``path``."""
     if how in LOOKS:
         shutil.copy(lab.path, path)
         return change_look(lab, path, how, attacker, rng)

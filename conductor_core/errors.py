@@ -33,6 +33,7 @@
     │   │   ├── WorkerKeyRefused        401, 403, or no key is set
     │   │   ├── WorkerUnpaid            no credit or quota is left
     │   │   ├── WorkerModelUnknown      no such model on the server or this machine, or no such path
+    │   │   ├── WorkerModelUnusable     its file cannot be loaded here: damaged, or memory is short
     │   │   ├── WorkerContextOverflow   longer than the model's context
     │   │   ├── WorkerNoImages          its model does not see images
     │   │   └── WorkerFiltered          a filter of the provider's refuses what was asked
@@ -221,6 +222,9 @@ class WorkerUnpaid(WorkerRefused): ...
 class WorkerModelUnknown(WorkerRefused): ...
 
 
+class WorkerModelUnusable(WorkerRefused): ...
+
+
 class WorkerContextOverflow(WorkerRefused):
     of_request = True
 
@@ -295,6 +299,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "WorkerKeyRefused": f"When the key is right, re-run: {_REUSED}. The Workers page shows which keys are set.",
         "WorkerModelUnknown": "Check the worker's model and base_url in the pool file. A local model must be on "
         "this machine: the Models page downloads it.",
+        "WorkerModelUnusable": "Give the step to another worker under Change a step. If memory was short, close other "
+        "programs and re-run; if the file is at fault, get it again.",
         "WorkerContextOverflow": "Let the step read fewer steps, shorten its instruction, or give it to a worker with "
         "a longer context, under Change a step.",
         "WorkerNoImages": 'Remove "image" from accepts of this worker in the pool file, or load its projector file '
@@ -340,6 +346,8 @@ _IN_TERMINAL: Mapping[str, str] = MappingProxyType(
         "WorkerModelUnknown": "Check the worker's model and base_url in the pool file. A local model must be on this "
         "machine: conductor models pull OWNER/NAME downloads it.",
         "WorkerKeyRefused": f"When the key is right, run it again: conductor rerun RUN_ID ({_REUSED}).",
+        "WorkerModelUnusable": f"Give the step to another worker: {_STEP}. If memory was short, close other programs "
+        "and re-run; if the file is at fault, get it again.",
         "WorkerContextOverflow": "Let the step read fewer steps (conductor rerun RUN_ID --step N --access LIST), "
         "shorten its instruction (--instruction TEXT), or give it to a worker with a longer context (--agent NAME).",
         "WorkerFiltered": _OTHER_WORDS,

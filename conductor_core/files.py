@@ -18,7 +18,6 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 _FIRST_WAIT_S = 0.0005
 _LONGEST_WAIT_S = 0.02
@@ -67,6 +66,18 @@ class FileLock:
     def close(self) -> None:
         """Releases the lock and the file; the lock cannot be used afterwards."""
         os.close(self._file)
+
+
+def is_locked(path: Path) -> bool:
+    """Tells whether somebody holds the lock of a file that is there. Raises nothing."""
+    try:
+        lock = FileLock(path)
+    except OSError:
+        return False
+    try:
+        return not lock.try_acquire()
+    finally:
+        lock.close()
 
 
 # Files for their owner alone.
@@ -151,7 +162,7 @@ class NotRegular(OSError):
     """What should be read is a pipe, a device or a socket."""
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path) -> io.BufferedReader:
     """Opens a file for reading. A pipe would make its reader wait, and a device may never end.
 
     Raises: NotRegular, IsADirectoryError or another OSError, whose ``strerror`` says why; ValueError for no path.
@@ -164,6 +175,37 @@ def open_regular(path: str | Path) -> BinaryIO:
     if stat.S_ISDIR(kind):
         raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
     raise NotRegular(errno.EINVAL, "not a regular file", str(path))
+
+
+class Unread(Exception):
+    """What a person named cannot be used as a file. The message says why in a few words, without its name."""
+
+
+def read_named(path: str | Path, most_bytes: int) -> bytes:
+    """Reads a whole file that a person named. Raises: Unread."""
+    try:
+        with open_regular(path) as file:
+            raw = file.read(most_bytes + 1)
+    except FileNotFoundError:
+        raise Unread("no such file") from None
+    except (NotRegular, IsADirectoryError) as error:
+        raise Unread(error.strerror) from None
+    except (OSError, ValueError) as error:
+        raise Unread(f"it cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if len(raw) > most_bytes:
+        most = f"{most_bytes >> 20} MiB" if most_bytes >> 20 else f"{most_bytes:,} bytes"
+        raise Unread(f"it has more than {most}")
+    return raw
+
+
+def text_of(raw: bytes) -> str:
+    """Returns the text of a file. Raises: Unread, which names the place that is not UTF-8."""
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - raw.rfind(b"\n", 0, error.start)
+        raise Unread(f"line {line}, byte {column}: it is not UTF-8 text") from error
 
 
 # What a command prints.

@@ -21,6 +21,8 @@ _Port = Annotated[int, Field(ge=1, le=65535)]
 _HOST_NAME = re.compile(r"(?!-)[0-9a-z_-]+(?:\.[0-9a-z_-]+)*")
 
 
+SHIPPED = TINY, SMALL = "tiny", "small"
+"""The names of the Conductors that come with the program."""
 SMALL_BASE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 """The model that the Conductor ``small`` is made of."""
 PROGRAM_MODELS = Path(sys.prefix) / "share" / "conductor-inspector" / "models"

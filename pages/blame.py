@@ -10,21 +10,30 @@ from conductor_core.errors import InspectorError
 from conductor_core.run.trace import RunTrace
 from pages.components.app import places
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import across, button, fault_box, open_link, search_field
-from pages.components.blame.drawing import MOST_FULL, graph_html
+from pages.components.app.widgets import (
+    across,
+    button,
+    fault_box,
+    fault_shown,
+    kept_fault,
+    open_link,
+    search_field,
+    show_fault,
+)  # fmt: skip
 from pages.components.blame.table import (
     CHOSEN,
+    MOST_FULL,
     Blaming,
     begin,
+    graph_html,
     offer_runs,
     ranking_rows,
     read_blame,
     replays_of,
     work_of,
-)
-from pages.components.style.figures import title
-from pages.components.style.formats import inert, seconds
-from pages.components.style.templates import html
+)  # fmt: skip
+from pages.components.style.figures import panel
+from pages.components.style.formats import html, inert, seconds
 
 EVERY_S = 1.0  # between two looks while replays run
 ERROR = "blame-error"
@@ -38,20 +47,16 @@ LEFT_OUT = "Of the withheld accesses only those that decide or stabilise have a 
 
 
 def show() -> None:
-    run_id = places.read("run")
-    trace, fault = None, None
-    try:
+    run_id, trace = places.read("run"), None
+    head, notes = across("blame-choice"), st.container()
+    with notes, fault_shown():
         trace = current().store.trace(run_id)[0] if run_id else None
-    except InspectorError as error:
-        fault = error
-    with across("blame-choice"):
+    with head:
         st.title("Blame", anchor=False, width="content")
         if trace is None:
             search_field("blame-search")
         else:
             open_link(trace.run_id)
-    if fault is not None:
-        fault_box(fault)
     if trace is None:
         offer_runs()
         return
@@ -88,13 +93,12 @@ def _asked(trace: RunTrace) -> None:
             verdicts = Verdicts(trace, truth or None)
             _estimate(trace, experiments, verdicts, int(count))
         except InspectorError as error:
-            st.error(inert(str(error)), icon=":material/error:")
+            fault_box(error)
             return
     work = work_of(trace.run_id)
     running = work is not None and work.running
-    st.fragment(_results, run_every=EVERY_S if running else None)(
-        trace, experiments, verdicts, int(count), running=running
-    )
+    results = st.fragment(_results, run_every=EVERY_S if running else None)
+    results(trace, experiments, verdicts, int(count), running=running)
 
 
 def _estimate(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, count: int) -> None:
@@ -113,18 +117,15 @@ def _estimate(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, cou
         if begun:
             said += f" · left: {estimate_words(blame.estimate_left)}" if blame.left else " · all of it is recorded"
         st.markdown(inert(said), width="stretch")
-    if message := st.session_state.pop(ERROR, None):
-        st.error(inert(message), icon=":material/error:")
+    show_fault(ERROR)
 
 
 def _begin(trace: RunTrace) -> None:
     # The fields as they are: a value that was typed last comes with the press, and the button was drawn before it.
     truth, count, only, max_usd = (st.session_state.get(f"blame-{name}") for name in ("truth", "count", "only", "usd"))
-    try:
+    with kept_fault(ERROR):
         experiments, verdicts = Experiments(trace, _ONLY.get(only or "")), Verdicts(trace, truth or None)
         begin(current(), experiments, verdicts, int(count or USUAL_REPLAYS), max_usd)
-    except InspectorError as error:
-        st.session_state[ERROR] = str(error)
 
 
 def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, count: int, *, running: bool) -> None:
@@ -150,41 +151,33 @@ def _results(trace: RunTrace, experiments: Experiments, verdicts: Verdicts, coun
     agents = [spec.name for spec in trace.pool.workers]
     if measured:
         st.markdown(f"**{inert(why_first(ranking, experiments.plan))}**")
-    with st.container(border=True, key="blame-drawing", gap="xsmall"):
-        title("On the graph")
+    with panel("blame-drawing", "On the graph"):
         dark = st.context.theme.type == "dark"
         drawn, height = graph_html(experiments.plan, ranking, agents, chosen.change, dark=dark)
         with st.container(key=f"blame-place-{min(max(height, LOWEST), HIGHEST)}"):
             st.html(drawn)
         st.caption(LEGEND if len(experiments.plan.steps) <= MOST_FULL else f"{LEGEND} {LEFT_OUT}")
     left, right = st.columns([3, 2], gap="small")
-    with left, st.container(border=True, key="blame-ranking", gap="xsmall"):
-        title("Ranking")
+    with left, panel("blame-ranking", "Ranking"):
         ranking_rows(ranking, experiments.plan, chosen.change)
     with right, st.container(border=True, key="blame-replays", gap="xsmall"):
         experiment = next(each for each in experiments.experiments if each.change == chosen.change)
         replays_of(chosen, experiment, blame)
 
 
-def _coming(work: Blaming) -> str:
-    at = work.carrying_out
-    if at.ended:
-        return ""
-    took = at.blame.experiments.source.duration_ms
-    about = f", each about {seconds(took)}, as the run itself took" if took else ""
-    return (
-        f": {at.running} run now{about}; each pair that ends fills its row" if at.running else ": the first ones begin"
-    )
-
-
 def _progress(work: Blaming) -> None:
     at = work.carrying_out
     failed = f", {at.failed} failed" if at.failed else ""
     if work.running:
-        st.progress(work.progress, text=f"{at.ended} of {at.total} replays{failed}{_coming(work)}")
+        took, coming = at.blame.experiments.source.duration_ms, ""
+        about = f", each about {seconds(took)}, as the run itself took" if took else ""
+        if not at.ended:
+            now = f"{at.running} run now{about}; each pair that ends fills its row"
+            coming = f": {now if at.running else 'the first ones begin'}"
+        st.progress(work.progress, text=f"{at.ended} of {at.total} replays{failed}{coming}")
         return
     if work.error is not None:
-        st.error(inert(work.error), icon=":material/error:")
+        fault_box(work.error)
     elif at.why_not_all is not None:
         st.warning(inert(at.why_not_all), icon=":material/payments:")
     elif at.failed:

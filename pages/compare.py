@@ -42,12 +42,13 @@ def show() -> None:
             else:
                 page.pickers(runs, traces)
         except StoreError as error:
-            faults.append(str(error))
+            faults.append(error)
         shown = [trace for trace in traces.values() if trace is not None]
         others = [trace for run_id in more[: MOST_RUNS - 2] if (trace := _read(run_id, faults)) is not None]
         if seen := [*shown, *others]:
             viewed([trace.run_id for trace in seen], "compare page")
-        if len(shown) == 2 and not _one(shown):
+        one = len({trace.run_id for trace in shown}) == 1
+        if len(shown) == 2 and not one:
             compared = [*shown, *others]
             page.share([trace.run_id for trace in compared], ended=all(trace.ended for trace in compared))
             _export(compared)
@@ -61,7 +62,7 @@ def show() -> None:
         page.table([*shown, *others])
     elif len(shown) < 2:
         _empty()
-    elif _one(shown):
+    elif one:
         st.warning("This is the same run twice. Choose another one as A or B.", icon=":material/warning:")
     else:
         _pair(*shown)
@@ -81,10 +82,6 @@ def _rounds(run_id: str, named: str | None) -> None:
     else:
         viewed([trace.run_id], "compare page")
         page.rounds(trace, named)
-
-
-def _one(traces: list[RunTrace]) -> bool:
-    return len({trace.run_id for trace in traces}) == 1
 
 
 def _read(run_id: str, faults: list[InspectorError | str]) -> RunTrace | None:
@@ -117,14 +114,8 @@ def _export(traces: list[RunTrace]) -> None:
         return json.dumps(comparison_document(traces), indent=2)
 
     with st.container(key="icon-only-export", width="content"):
-        download(
-            "Export",
-            document,
-            "comparison.json",
-            "application/json",
-            "export-comparison",
-            help="The comparison as JSON, as `compare A B --json` prints it",
-        )
+        says = "The comparison as JSON, as `compare A B --json` prints it"
+        download("Export", document, "comparison.json", "application/json", "export-comparison", help=says)
 
 
 def _empty() -> None:
@@ -141,21 +132,15 @@ def _empty() -> None:
         return  # the choices above say what is wrong
     if groups:
         first = {row.id: row.before.run_id for group in groups for row in group.rows if row.before is not None}
-        run_table(
-            groups,
-            OFFERED,
-            name="What was changed",
-            opened=("offer-", lambda run_id: page.compare(first[run_id], run_id)),
-        )
+        opened = ("offer-", lambda run_id: page.compare(first[run_id], run_id))
+        run_table(groups, OFFERED, name="What was changed", opened=opened)
         return
     with st.container(border=True, key="compare-empty"):
         if len(runs) > 1:
             st.markdown("**Choose two runs above.** These have different tasks; re-runs of a run are offered here.")
-        else:
-            st.markdown(
-                "**Nothing to compare yet.** Start a run, change a step and re-run it: the pair is offered here."
-            )
-            start_link("Start a run")
+            return
+        st.markdown("**Nothing to compare yet.** Start a run, change a step and re-run it: the pair is offered here.")
+        start_link("Start a run")
 
 
 show()

@@ -6,15 +6,14 @@ import streamlit as st
 
 from conductor_core.engine.estimates import what_if
 from conductor_core.errors import InspectorError
-from conductor_core.run.context_flow import Cell, ContextFlow, RoundContext, context_flow
+from conductor_core.run.context_flow import Cell, ContextFlow, RoundContext, context_flow, source_name
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.run.values import label, round_name
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, damage, fault_box, rerun_when, segments
 from pages.components.context import matrix
-from pages.components.style.figures import figure, title
-from pages.components.style.formats import inert
-from pages.components.style.templates import html
+from pages.components.style.figures import agent_dot, both_colours, figure, panel, title
+from pages.components.style.formats import html, inert, server_name
 
 FOLLOWED_S = 2.0
 MOST_ROWS = 15  # of the matrix; more scroll inside it
@@ -56,17 +55,28 @@ def _body(trace: RunTrace) -> None:
         with st.container(border=True, key="context-matrix", gap="xsmall"):
             cell, by_server = _matrix(trace, flow, round_, agents)
         with st.container(border=True, key="context-flow", gap="xsmall"):
-            _flow(trace, round_, agents)
+            title(
+                "Tokens from step to step", "a band is what a step read; its colour is that of the agent who wrote it"
+            )
+            if (drawn := matrix.sankey(round_, trace, agents)) is None:
+                st.caption("Nothing has been passed on yet.")
+            else:
+                figure(drawn, key=f"context-sankey-{label(round_.path)}", alt=matrix.sankey_in_words(round_))
     with right:
-        with st.container(border=True, key="context-message", gap="xsmall"):
-            title("The exact message")
+        with panel("context-message", "The exact message"):
             matrix.message_view(trace, cell, by_server=by_server)
-        with st.container(border=True, key="context-costs", gap="xsmall"):
-            title("The same plan with other access lists")
+        with panel("context-costs", "The same plan with other access lists"):
             st.html(matrix.what_ifs_html(trace, what_if(trace)))
-    with st.container(border=True, key="context-prompts", gap="xsmall"):
-        title("What each prompt consists of", "tokens by estimate; the longest bar is the longest prompt")
-        st.html(matrix.prompts_html(round_, agents))
+    says = "tokens by estimate; the longest bar is the longest prompt"
+    with panel("context-prompts", "What each prompt consists of", says):
+        longest, names = max((step.tokens for step in round_.steps), default=0), {s.path: s.agent for s in round_.steps}
+        # What comes from a step has the colour of its agent; all else is ink.
+        how = {
+            "dot": lambda agent: agent_dot(agent, agents),
+            "colour": lambda path: both_colours(names.get(path, ""), agents),
+            "part_name": matrix.part_name,
+        }
+        st.html(html(matrix.TEMPLATE, "prompts", steps=round_.steps, longest=longest, **how))
 
 
 def _choose_round(flow: ContextFlow) -> RoundContext:
@@ -83,29 +93,24 @@ def _choose_round(flow: ContextFlow) -> RoundContext:
 def _matrix(
     trace: RunTrace, flow: ContextFlow, round_: RoundContext, agents: Sequence[str]
 ) -> tuple[Cell | None, bool]:
-    """Draws who saw what. Returns the chosen cell, and whether the servers are shown instead of the steps."""
     with across("context-matrix-head"):
         title("Who saw what")
         view: str | None = BY_STEP
         if flow.servers:
             view = segments("View", [BY_STEP, BY_SERVER], "context-view", default=BY_STEP, width="content")
     if view == BY_SERVER:
-        st.html(matrix.server_table_html(flow.servers, agents, of_file=flow.of_file))
+        servers = flow.servers
+        drawn = {"servers": servers, "dot": lambda agent: agent_dot(agent, agents), "of_file": flow.of_file}
+        names = [server_name(server.provider, server.host) for server in servers]
+        sources = [source_name(received.source) for received in servers[0].received]
+        st.html(html(matrix.TEMPLATE, "servers", names=names, sources=sources, **drawn))
         return None, True
     # The style sheet keeps the place of so many rows until the matrix is there.
     with st.container(key=f"context-rows-{min(len(round_.steps), MOST_ROWS)}"):
         cell = matrix.matrix(round_, agents, key=f"matrix-{trace.run_id}-{label(round_.path)}")
-    st.html(matrix.legend_html({each.state for each in round_.cells}))
+    states = {each.state for each in round_.cells}
+    st.html(html(matrix.TEMPLATE, "legend", states=[each for each in matrix.STATES.items() if each[0] in states]))
     return cell, False
-
-
-def _flow(trace: RunTrace, round_: RoundContext, agents: Sequence[str]) -> None:
-    title("Tokens from step to step", "a band is what a step read; its colour is that of the agent who wrote it")
-    drawn = matrix.sankey(round_, trace, agents)
-    if drawn is None:
-        st.caption("Nothing has been passed on yet.")
-    else:
-        figure(drawn, key=f"context-sankey-{label(round_.path)}", alt=matrix.sankey_in_words(round_))
 
 
 show()

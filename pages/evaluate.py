@@ -7,11 +7,9 @@ import streamlit as st
 from conductor_core.lab.records.evaluation import EvaluationRecord
 from pages.components.app.widgets import across, download, remember, segments, text_button
 from pages.components.evaluation import standings
-from pages.components.evaluation.details import head_html, rounds, rounds_html, runs_view, spreads_html, subsets_html
 from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record, read_evaluation
 from pages.components.style.figures import figure, legend, title
-from pages.components.style.formats import ago, inert, plural
-from pages.components.style.templates import html
+from pages.components.style.formats import ago, html, inert, plural
 
 OPENED = "evaluation-opened"
 COMMAND = "conductor evaluate --suite rehearsal --orchestrators conductor,single,moa"
@@ -29,7 +27,7 @@ def show() -> None:
 
 def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
     with st.container(border=True, key="evaluation-head"):
-        st.html(head_html(record, state, ago(folder.changed_utc)))
+        st.html(standings.head_html(record, state, ago(folder.changed_utc)))
         if said := standings.meaning(record.plan):
             st.caption(f":material/theater_comedy: {said}")
     rows = standings.standings(record)
@@ -41,35 +39,33 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
         return
     shown = _controls(record, rows)
     _table(record, shown)
-    if record.summary is not None and (lines := spreads_html(record.summary.spreads)):
-        st.html(lines)
+    if record.summary is not None and (spreads := record.summary.spreads):
+        st.html(html(standings.TEMPLATE, "spreads", found=spreads))
     if any(outcome.present for outcome in record.outcomes):
         absent = sum(row.absent_named for row in rows)
         named = plural(absent, "plan") if absent else "No plan"
         part = "Each task had only a part of the pool, a different part each time."
         st.caption(f"{part} {named} named an absent worker.")
-    _parts_of_the_pool(record, shown)
+    present = None if record.summary is None else record.summary.present
+    if present is not None and present.subsets:
+        label = f"The {plural(len(present.subsets), 'part')} of the pool, {plural(present.k, 'worker')} each"
+        with st.expander(label, key="subsets"):
+            st.caption("Score in percent; bold: more than the best of those present reaches alone on the same tasks.")
+            st.html(standings.subsets_html(present, [row.orchestrator for row in shown]))
     _figures(shown)
-    if again := rounds(record, shown):
+    groups = {"difficulty": standings.difficulties(shown), "family": standings.families(shown)}
+    if again := standings.rounds(record, shown):
         with st.container(border=True, key="rounds"):
-            name, of = (
-                ("Second rounds by difficulty", " of each") if standings.difficulties(shown) else ("Second rounds", "")
-            )
-            title(name, f"Of 100 tasks{of}; only Conductors that named themselves.")
-            st.html(rounds_html(again, shown))
-    groups = [
-        name
-        for name, found in (("difficulty", standings.difficulties(shown)), ("family", standings.families(shown)))
-        if found
-    ]
-    if groups:
+            by, of = (" by difficulty", " of each") if groups["difficulty"] else ("", "")
+            title(f"Second rounds{by}", f"Of 100 tasks{of}; only Conductors that named themselves.")
+            st.html(standings.rounds_html(again, shown))
+    if groups := {name: found for name, found in groups.items() if found}:
         with st.container(border=True, key="heat"):
             title(f"Score by {' and '.join(groups)}", "Percent; the further from the background, the more.")
             st.html(standings.heat_html(shown))
 
 
 def _controls(record: EvaluationRecord, rows: Sequence[standings.Standing]) -> list[standings.Standing]:
-    """Draws the choice of orchestrators, their order, and the table to download. Returns the rows to show."""
     with across("evaluation-controls"):
         names = st.multiselect(
             "Orchestrators",
@@ -78,65 +74,45 @@ def _controls(record: EvaluationRecord, rows: Sequence[standings.Standing]) -> l
             key="evaluation-names",
             label_visibility="collapsed",
         )
-        order = segments(
-            "Order", ORDERS, "evaluation-order", default="plan", required=True, format_func=ORDERS.__getitem__
-        )
+        words = ORDERS.__getitem__
+        order = segments("Order", ORDERS, "evaluation-order", default="plan", required=True, format_func=words)
         shown = [row for row in rows if not names or row.orchestrator in names]
         if order == "score":
             shown.sort(key=lambda row: -row.score)
         elif order == "tokens":
             shown.sort(key=lambda row: row.tokens_per_task)
-        csv = ("csv", "CSV", standings.to_csv(shown, record.plan), "text/csv")
-        markdown = ("md", "Markdown", standings.to_markdown(shown, record.plan), "text/markdown")
-        for kind, label, text, mime in (csv, markdown):
-            download(label, text, f"{record.folder.name}.{kind}", mime, f"table-{kind}", type="tertiary")
+        name, how = record.folder.name, {"type": "tertiary"}
+        download("CSV", standings.to_csv(shown, record.plan), f"{name}.csv", "text/csv", "table-csv", **how)
+        markdown = standings.to_markdown(shown, record.plan)
+        download("Markdown", markdown, f"{name}.md", "text/markdown", "table-md", **how)
     return shown
 
 
 def _table(record: EvaluationRecord, shown: Sequence[standings.Standing]) -> None:
-    """Draws a row per orchestrator. Its name opens its runs, right below it."""
-    opened = st.session_state.get(OPENED)
+    opened, simulated = st.session_state.get(OPENED), standings.workers_simulated(record.plan)
     with st.container(key="standings"):
         with st.container(key="standing-row-head", horizontal=True):
             st.html(html("run_list/run_list", "name_head", name="Orchestrator"))
-            st.html(standings.head_html(standings.compared_with(record.plan)), width="content")
+            st.html(standings.table_head_html(standings.compared_with(record.plan)), width="content")
         for number, row in enumerate(shown):
             with st.container(key=f"standing-row-{number}", horizontal=True):
                 chosen = row.orchestrator == opened
                 _name(row, chosen)
-                st.html(
-                    standings.row_html(row, chosen=chosen, simulated=standings.workers_simulated(record.plan)),
-                    width="content",
-                )
+                st.html(standings.row_html(row, chosen=chosen, simulated=simulated), width="content")
             if chosen:
                 with st.container(key="runs-of"):
                     title(f"Runs of {row.orchestrator}")
-                    runs_view(record, row.orchestrator)
-
-
-def _parts_of_the_pool(record: EvaluationRecord, shown: Sequence[standings.Standing]) -> None:
-    present = None if record.summary is None else record.summary.present
-    if present is None or not present.subsets:
-        return
-    label = f"The {plural(len(present.subsets), 'part')} of the pool, {plural(present.k, 'worker')} each"
-    with st.expander(label, key="subsets"):
-        st.caption("Score in percent; bold: more than the best of those present reaches alone on the same tasks.")
-        st.html(subsets_html(present, [row.orchestrator for row in shown]))
+                    standings.runs_view(record, row.orchestrator)
 
 
 def _name(row: standings.Standing, chosen: bool) -> None:
     if row.computed:
         st.html(html(standings.TEMPLATE, "computed", name=row.orchestrator))
         return
-    text_button(
-        inert(row.orchestrator),
-        f"open-{row.orchestrator}",
-        remember,
-        OPENED,
-        None if chosen else row.orchestrator,
-        icon="expand_less" if chosen else "expand_more",
-        help=f"{'Closes' if chosen else 'Opens'} the runs of {inert(row.orchestrator)}",
-    )
+    name, icon = inert(row.orchestrator), "expand_less" if chosen else "expand_more"
+    act = (remember, OPENED, None if chosen else row.orchestrator)
+    says = f"{'Closes' if chosen else 'Opens'} the runs of {name}"
+    text_button(name, f"open-{row.orchestrator}", *act, icon=icon, help=says)
 
 
 def _figures(shown: Sequence[standings.Standing]) -> None:
@@ -151,9 +127,8 @@ def _figures(shown: Sequence[standings.Standing]) -> None:
         return
     with right, st.container(border=True, key="chart-steps-by-difficulty"):
         title("Steps by difficulty", f"{legend(names)}.")
-        figure(
-            standings.steps_by_difficulty(shown), key="figure-steps-by-difficulty", alt=standings.steps_in_words(shown)
-        )
+        alt = standings.steps_in_words(shown)
+        figure(standings.steps_by_difficulty(shown), key="figure-steps-by-difficulty", alt=alt)
 
 
 show()

@@ -1,7 +1,7 @@
 """History: every run in the database by task or by time, a batch as one row; open one, export or delete several."""
 
 from contextlib import suppress
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date
 
 import streamlit as st
 
@@ -13,7 +13,7 @@ from pages.components.app.widgets import (
     across,
     button,
     chosen,
-    fault_box,
+    fault_shown,
     notes,
     rerun_when,
     search_field,
@@ -21,12 +21,13 @@ from pages.components.app.widgets import (
     select,
     start_link,
     worded,
-)
+)  # fmt: skip
 from pages.components.compare.page import tree
 from pages.components.run_list import selection as history_selection
 from pages.components.run_list import table
 from pages.components.style.formats import RUN_STATUSES, inert, plural, run_status
 from storage import RunSummary, Totals
+from storage.search.filters import end_of
 
 PAGE_ROWS = 30
 CURSORS = "history-cursors"
@@ -45,24 +46,12 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
     with across("history-filters"):
         st.title("History", anchor=False, width="content")
         search = search_field("history-search", on_change=_first_page)
-        status = select(
-            "Status",
-            options,
-            STATUS,
-            format_func=worded(STATUS, {each: _status_label(each, totals) for each in options}),
-            width=190,
-            on_change=_first_page,
-        )
+        words = worded(STATUS, {each: _status_label(each, totals) for each in options})
+        status = select("Status", options, STATUS, format_func=words, width=190, on_change=_first_page)
         st.date_input(
-            "Runs up to",
-            value=None,
-            key=DAY,
-            format="YYYY-MM-DD",
-            width=150,
-            label_visibility="collapsed",
+            "Runs up to", None, key=DAY, format="YYYY-MM-DD", width=150, label_visibility="collapsed", on_change=_jump,
             help="Jump to a day (UTC): its runs and those before it.",
-            on_change=_jump,
-        )
+        )  # fmt: skip
         segments("Order", [BY_TASK, BY_TIME], ORDER, default=BY_TASK, required=True)
         st.toggle("Select", key="history-select")
     return search or None, status or None
@@ -74,14 +63,6 @@ def _status_label(status: str, totals: Totals | None) -> str:
         return name
     count = totals.statuses.get(status, 0) if status else totals.runs
     return f"{name} · {count:,}{'+' if totals.more else ''}"
-
-
-def _asking(totals: Totals | None, status: str | None) -> None:
-    """Leads to the runs that wait for an approval, if there are any and the list shows others, too."""
-    count = 0 if totals is None or status is not None else totals.statuses.get("waiting", 0)
-    if count:
-        label = f"‖ {plural(count, 'run')} wait{'s' if count == 1 else ''} for an approval"
-        button(label, "show-waiting", _only_waiting)
 
 
 def _only_waiting() -> None:
@@ -96,12 +77,10 @@ def _first_page() -> None:
 def _jump() -> None:
     day: date | None = st.session_state[DAY]
     if day is None:
-        return _first_page()
-    end = datetime.combine(day, time(), UTC) + timedelta(days=1)
-    try:
-        st.session_state[CURSORS] = [current().store.cursor_at(end)]
-    except StoreError as error:
-        fault_box(error)
+        _first_page()
+        return
+    with fault_shown():
+        st.session_state[CURSORS] = [current().store.cursor_at(end_of(day))]
 
 
 def _summary(totals: Totals, status: str | None) -> str:
@@ -117,7 +96,7 @@ def _summary(totals: Totals, status: str | None) -> str:
     return " · ".join(parts)
 
 
-def _paging(more: bool) -> None:
+def _paging(last: int, *, more: bool) -> None:
     cursors: list[int] = st.session_state[CURSORS]
     if not cursors and not more:
         return
@@ -125,17 +104,13 @@ def _paging(more: bool) -> None:
         button("Newer", "newer", _newer, icon="chevron_left", disabled=not cursors)
         day: date | None = st.session_state.get(DAY)
         st.caption(f"page {len(cursors) + 1}" if day is None else f"up to {day:%Y-%m-%d}", width="content")
-        button("Older", "older", _older, icon="chevron_right", disabled=not more)
+        button("Older", "older", cursors.append, last, icon="chevron_right", disabled=not more)
 
 
 def _newer() -> None:
     st.session_state[CURSORS].pop()
     if not st.session_state[CURSORS]:
         st.session_state[DAY] = None
-
-
-def _older() -> None:
-    st.session_state[CURSORS].append(st.session_state["history-last"])
 
 
 def _rows(search: str | None, status: str | None, batch: str | None) -> list[table.Entry]:
@@ -147,10 +122,7 @@ def _rows(search: str | None, status: str | None, batch: str | None) -> list[tab
     before, limit, store = cursors[-1] if cursors else None, PAGE_ROWS + 1, current().store
     if search or status or batch:
         without = REPLAY_PURPOSE if batch is None else None
-        asked = store.runs(
-            limit=limit, before=before, search=search, status=status, batch=batch, without=without, answers=True
-        )
-        return [*asked]
+        return [*store.runs(limit, before, search, status, batch=batch, without=without, answers=True)]
     found: list[table.Entry] = [*store.runs(limit=limit, before=before, alone=True, answers=True)]
     if store.fault is None:  # a damaged file lists only what can be read of its runs
         found += store.batches(limit=limit, before=before)
@@ -172,27 +144,21 @@ def _batch_head(batch_id: str) -> None:
     found = current().store.batches(limit=1, batch=batch_id)
     with across("batch-head"):
         button("All runs", "all-runs", table.go_to_batch, None, icon="arrow_back")
-        shown = [
-            f"**▤ {inert(table.batch_name(table.Row(batch), batch))}** · {inert(table.counts(batch))}"
-            for batch in found
-        ]
-        st.markdown(shown[0] if shown else f"Unknown batch {inert(batch_id)}.")
-
-
-def _tree(run_id: str) -> None:
-    with across("tree-head"):
-        button("All runs", "all-runs", places.write, "tree", None, icon="arrow_back")
-    try:
-        tree(run_id)
-    except StoreError as error:
-        fault_box(error)
+        said = f"Unknown batch {inert(batch_id)}."
+        for each in found:
+            said = f"**▤ {inert(table.batch_name(table.Row(each), each))}** · {inert(table.counts(each))}"
+        st.markdown(said)
 
 
 def show() -> None:
     st.session_state.setdefault(CURSORS, [])
     if (of_run := places.read("tree")) is not None:
         st.title("History", anchor=False)
-        return _tree(of_run)
+        with across("tree-head"):
+            button("All runs", "all-runs", places.write, "tree", None, icon="arrow_back")
+        with fault_shown():
+            tree(of_run)
+        return
     batch = places.read("batch")
     newest = _newest()
     totals: Totals | None = None
@@ -201,8 +167,11 @@ def show() -> None:
     with suppress(StoreError):  # the list itself says what is wrong
         totals = current().store.totals(typed, batch, chosen(STATUS) or None)
     search, status = _filters(totals)
-    _asking(totals, status)
-    try:
+    # Leads to the runs that wait for an approval, if there are any and the list shows others, too.
+    if count := 0 if totals is None or status is not None else totals.statuses.get("waiting", 0):
+        label = f"‖ {plural(count, 'run')} wait{'s' if count == 1 else ''} for an approval"
+        button(label, "show-waiting", _only_waiting)
+    with fault_shown():
         if batch is not None:
             _batch_head(batch)
         rows = _rows(search, status, batch)
@@ -215,16 +184,13 @@ def show() -> None:
         else:
             if totals is not None:
                 st.caption(_summary(totals, status))
-            st.session_state["history-last"] = shown[-1].sequence
             _list(shown, filtered=bool(search or status or batch))
-            _paging(more=len(rows) > PAGE_ROWS)
+            _paging(shown[-1].sequence, more=len(rows) > PAGE_ROWS)
         if current().store.fault is None:
             history_selection.record()
         # Rows stay under the mouse while the person picks some.
         if newest is not None and not st.session_state.get("history-select"):
             rerun_when(lambda: _newest() not in (None, newest), FOLLOWED_S)
-    except StoreError as error:
-        fault_box(error)
 
 
 def _newest() -> int | None:
@@ -234,20 +200,15 @@ def _newest() -> int | None:
         return None  # the list itself says what is wrong
 
 
-def _deleted() -> str | None:
-    """Returns the title of the list of deletions; None if nothing was deleted, or if a damaged file cannot tell."""
-    if current().store.fault is not None:
-        return None
-    _, count = current().store.deletions(limit=1)
-    return history_selection.name_of_record(count) if count else None
-
-
 def _empty(filtered: bool) -> None:
+    store = current().store
+    deleted = 0 if store.fault is not None else store.deletions(limit=1)[1]  # a damaged file cannot tell
     with st.container(border=True, horizontal_alignment="center"):
         if filtered:
             st.markdown("**No run matches.** Take a word out of the search, or choose another status or day.")
-        elif deleted := _deleted():
-            st.markdown(f"**All runs were deleted.** Open “{deleted}” below to see which, when and from where.")
+        elif deleted:
+            name = history_selection.name_of_record(deleted)
+            st.markdown(f"**All runs were deleted.** Open “{name}” below to see which, when and from where.")
             start_link("Start a new one")
         else:
             st.markdown("**No runs yet.** Every run is kept here, with all that its steps received and answered.")

@@ -6,16 +6,16 @@ from conductor_core.chat.messages import INCOMPLETE
 from conductor_core.engine.estimates import RerunPreview, preview
 from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import carried, may_run_here, pinned_if_recorded, rerun_of, resume_of
-from conductor_core.errors import InspectorError
+from conductor_core.errors import BadInput, InspectorError
 from conductor_core.run.actor import Caller, local_caller
 from conductor_core.run.commands import Edit
-from conductor_core.run.request import GivenOutput, Overrides, RunRequest
+from conductor_core.run.request import Overrides, RunRequest
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import Workflow
 from pages.components.app import places
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import damage, fault_box, notes
+from pages.components.app.widgets import damage, fault_box, kept_fault, notes, show_fault
 from pages.components.compare.page import tree_dialog, tree_words
 from pages.components.live_workflow.component import Intent, changes_of, intent_of, live_workflow
 from pages.components.run import draft, lineage, new_plan, settings, who_answers
@@ -55,8 +55,7 @@ def show() -> None:
         asks = stop is None and task_box(trace, None if first else drive.tour_button, own_plan=own_plan)
         if trace is not None and fault is None:
             for key in (RERUN_ERROR, lineage.FAULT):
-                if message := st.session_state.pop(key, None):
-                    fault_box(message)
+                show_fault(key)
             if stop is None:
                 origin_notes(trace)
                 plan_choices(trace, _edit_plan)
@@ -101,7 +100,7 @@ def _workspace(
         rebased = editing.rebase()
         left = editing.apply_changes(sent)
         if left == "close":
-            _close_editor()
+            st.session_state.pop(EDITING, None)
             editing = None
     plan_state = None if editing is None else _read_plan(trace, editing)
     PageDraft(trace.run_id).note()
@@ -110,7 +109,7 @@ def _workspace(
         key=LIVE,
         editable=may_run_here(trace),
         go_on=None if drive.on_tour() else _go_on_label(trace),
-        ways=lineage.ways_out(trace),
+        ways=list(lineage.ways_out(trace).items()),
         kept=offered(trace.run_id) if editing is None and _editable(trace) and not drive.on_tour() else (),
         kin=related,
         editor=None if editing is None or plan_state is None else as_data(editing, plan_state),
@@ -121,13 +120,15 @@ def _workspace(
         on_intent=_before_drawing,
     )
     # These come last, because they may draw the whole page anew.
-    if left == "start" and editing is not None and plan_state is not None and not rebased:
-        _start(trace, plan_state.checked.workflow, editing.draft)
-    if intent is not None and intent.kind == "export" and editing is not None and plan_state is not None:
-        export_dialog(editing, plan_state.checked.workflow)
-        return
+    if editing is not None and plan_state is not None:
+        workflow = plan_state.checked.workflow
+        if left == "start" and not rebased and workflow is not None:
+            _start(trace, workflow, editing.draft)
+        if intent is not None and intent.kind == "export":
+            export_dialog(editing, workflow)
+            return
     _apply_intent(trace, intent)
-    if trace.ended and drive.waits_for_end():
+    if trace.ended and st.session_state.get(drive.WAITS):
         st.rerun()
     again_dialog(trace)
 
@@ -137,7 +138,8 @@ def _new_plan(plan: Editing) -> None:
     if left == "close":
         new_plan.close()
         st.rerun()
-    plan_state = new_plan.plan_state(plan, plan.specs, new_plan.pool_name())
+    pool = new_plan.chosen_pool()
+    plan_state = new_plan.plan_state(plan, plan.specs, "" if pool is None else pool.name)
     new_plan.keep()
     new_plan.STORE.note()
     intent = live_workflow(
@@ -156,10 +158,7 @@ def _new_plan(plan: Editing) -> None:
         export_dialog(plan, workflow)
 
 
-def _start(trace: RunTrace, workflow: Workflow | None, draft: Draft) -> None:
-    """Runs the edited plan, or changes the run that waits; None: it has faults, which the page says."""
-    if workflow is None:
-        return
+def _start(trace: RunTrace, workflow: Workflow, draft: Draft) -> None:
     if trace.ended:
         given = _overrides(trace, workflow, draft)
         request = rerun_of(trace, workflow, door="page", origins=draft.origins, overrides=given)
@@ -260,12 +259,11 @@ def _go_on_label(trace: RunTrace) -> str | None:
 
 
 def _read_plan(trace: RunTrace, editing: Editing) -> PlanState:
-    """Looks up what follows from the draft. Closes the editor if its pool cannot be opened any more."""
     try:
         specs = pool_info(trace.pool, current().settings).workers
     except InspectorError as error:
         st.session_state[RERUN_ERROR] = str(error)
-        _close_editor()
+        st.session_state.pop(EDITING, None)
         st.rerun()
     if any(step.answered for step in trace.walk()):
 
@@ -279,22 +277,14 @@ def _read_plan(trace: RunTrace, editing: Editing) -> PlanState:
 
 def _overrides(trace: RunTrace, workflow: Workflow, draft: Draft) -> Overrides:
     """Returns what the run of a draft does otherwise with single steps: seeds as they were, outputs as given now."""
-    outputs = tuple(_as_given(trace, draft, output) for output in draft.outputs)
-    return carried(trace, workflow, draft.origins).model_copy(update={"outputs": outputs})
-
-
-def _as_given(trace: RunTrace, draft: Draft, output: GivenOutput) -> GivenOutput:
-    """Returns a written output; as pinned, if nobody changed a letter of what the worker answered."""
-    given = output.given
-    if given.how != "written":
-        return output
-    caller = Caller(actor=given.actor, door=given.door)
-    pinned = pinned_if_recorded(trace, draft.origins[output.step], output.text, caller)
-    return output if pinned is None else output.model_copy(update={"given": pinned})
-
-
-def _close_editor() -> None:
-    st.session_state.pop(EDITING, None)
+    outputs = []
+    for output in draft.outputs:
+        caller, origin = Caller(actor=output.given.actor, door=output.given.door), draft.origins[output.step]
+        # A written one is pinned if nobody changed a letter of what the worker answered.
+        written = output.given.how == "written"
+        pinned = pinned_if_recorded(trace, origin, output.text, caller) if written else None
+        outputs.append(output if pinned is None else output.model_copy(update={"given": pinned}))
+    return carried(trace, workflow, draft.origins).model_copy(update={"outputs": tuple(outputs)})
 
 
 def _edit(trace: RunTrace, workflow: Workflow, origins: Origins) -> None:
@@ -302,40 +292,25 @@ def _edit(trace: RunTrace, workflow: Workflow, origins: Origins) -> None:
     begun = [step.index for step in trace.steps if step.status != "waiting"]
     kept = () if before is None else before.steps
     changed = [index for index in begun if workflow.steps[index : index + 1] != kept[index : index + 1]]
-    if changed:
-        st.session_state[RERUN_ERROR] = (
-            f"Step {changed[0]} has run already and cannot change in this run: change only steps that have not run."
-        )
-    else:
-        try:
-            caller = local_caller("page")
-            edit = Edit(
-                run_id=trace.run_id,
-                workflow=workflow,
-                origins=origins,
-                edited=before,
-                actor=caller.actor,
-                door=caller.door,
-            )
-            current().store.send(edit)
-        except InspectorError as error:
-            st.session_state[RERUN_ERROR] = str(error)
-        else:
-            PageDraft(trace.run_id).forget()
-            _close_editor()
+    with kept_fault(RERUN_ERROR):
+        if changed:
+            said = "has run already and cannot change in this run: change only steps that have not run."
+            raise BadInput(f"Step {changed[0]} {said}")
+        caller = local_caller("page")
+        who = {"actor": caller.actor, "door": caller.door}
+        current().store.send(Edit(run_id=trace.run_id, workflow=workflow, origins=origins, edited=before, **who))
+        PageDraft(trace.run_id).forget()
+        st.session_state.pop(EDITING, None)
     st.rerun()
 
 
 def _begin(trace: RunTrace, request: RunRequest, *, edited: bool = False) -> None:
     """Starts ``request``, which takes up ``trace``; ``edited``: with the plan of the editor."""
-    try:
+    with kept_fault(RERUN_ERROR):
         run_id = start(drive.adopted(trace, request))
-    except InspectorError as error:
-        st.session_state[RERUN_ERROR] = str(error)
-    else:
         if edited:
             PageDraft(trace.run_id).forget()
-        _close_editor()
+        st.session_state.pop(EDITING, None)
         places.write("run", run_id)
     st.rerun()
 

@@ -8,7 +8,7 @@ import streamlit as st
 from conductor_core.lab.records import in_use
 from conductor_core.lab.records.training import Stage, TrainingRecord
 from pages.components.app.session import current
-from pages.components.app.widgets import across, download
+from pages.components.app.widgets import across, download, segments
 from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record, read_training
 from pages.components.style.figures import figure, title
 from pages.components.style.formats import ago
@@ -47,25 +47,24 @@ def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:
                 "learns and say nothing about any vendor's model."
             )
     begun = stages_of(record)
+    if not begun and state == "running":
+        coming = "Curves of reward, loss and valid plans appear here as soon as it ends."
+        st.progress(0.0, text=f"The first iteration is under way. {coming}")
+        return
     if not begun:
-        _coming(state)
+        st.info("It ended before its first iteration, so there are no curves.", icon=":material/hourglass_empty:")
         return
     stages, smooth = _controls(record, begun)
-    _charts(record, panels(record, stages, smooth=smooth), stages)
+    drawn, places = panels(record, stages, smooth=smooth), spans(record, stages)
+    with st.container(key="training-charts"):
+        for left in range(0, len(drawn), 2):
+            for panel, column in zip(drawn[left : left + 2], st.columns(2, gap="small"), strict=False):
+                with column, st.container(border=True, key=f"chart-{panel.key}"):
+                    _chart(panel, to_csv(panel.curves, places))
     samples_view(record)
     if record.started:
         with st.expander("Configuration", icon=":material/settings:", key="training-config"):
             st.json(dict(record.started.config), expanded=2)
-
-
-def _coming(state: State) -> None:
-    if state == "running":
-        said = (
-            "The first iteration is under way. Curves of reward, loss and valid plans appear here as soon as it ends."
-        )
-        st.progress(0.0, text=said)
-    else:
-        st.info("It ended before its first iteration, so there are no curves.", icon=":material/hourglass_empty:")
 
 
 def _how_on(record: TrainingRecord, folder: RecordFolder) -> str:
@@ -85,16 +84,9 @@ def _controls(record: TrainingRecord, begun: Sequence[Stage]) -> tuple[Sequence[
     with across("training-controls"):
         chosen = rewarded
         if len(begun) > 1:
-            chosen = st.segmented_control(
-                "Stages",
-                begun,
-                selection_mode="multi",
-                default=rewarded,
-                format_func=STAGE_WORDS.__getitem__,
-                # A stage that begins changes the key, so that the page shows it without being asked.
-                key=f"training-stages-{len(begun)}",
-                label_visibility="collapsed",
-            )
+            # A stage that begins changes the key, so that the page shows it without being asked.
+            key, how = f"training-stages-{len(begun)}", {"selection_mode": "multi", "default": rewarded}
+            chosen = segments("Stages", begun, key, format_func=STAGE_WORDS.__getitem__, **how)
         stages = [stage for stage in begun if stage in chosen] or rewarded
         smooth = st.toggle("Smooth", value=True, key="training-smooth", width="content")
         points = window(spans(record, stages))
@@ -102,29 +94,12 @@ def _controls(record: TrainingRecord, begun: Sequence[Stage]) -> tuple[Sequence[
     return stages, smooth
 
 
-def _charts(record: TrainingRecord, drawn: Sequence[Panel], stages: Sequence[Stage]) -> None:
-    """Draws the figures, two to a row, each with its table to download."""
-    places = spans(record, stages)
-    with st.container(key="training-charts"):
-        for left in range(0, len(drawn), 2):
-            for panel, column in zip(drawn[left : left + 2], st.columns(2, gap="small"), strict=False):
-                with column, st.container(border=True, key=f"chart-{panel.key}"):
-                    _chart(panel, to_csv(panel.curves, places))
-
-
 def _chart(panel: Panel, table: str) -> None:
+    says = f"{panel.title} as CSV"
     with across(f"chart-head-{panel.key}"):
         title(panel.title, panel.note)
         with st.container(width="content", key=f"icon-only-{panel.key}"):
-            download(
-                f"{panel.title} as CSV",
-                table,
-                f"{panel.key}.csv",
-                "text/csv",
-                f"csv-{panel.key}",
-                help=f"{panel.title} as CSV",
-                type="tertiary",
-            )
+            download(says, table, f"{panel.key}.csv", "text/csv", f"csv-{panel.key}", help=says, type="tertiary")
     figure(panel.figure, key=f"figure-{panel.key}", alt=panel.alt, group="training")
 
 

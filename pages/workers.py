@@ -1,6 +1,5 @@
 """Workers: who answers the steps, their prices, whether they would answer now, and who is left out."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import streamlit as st
@@ -12,13 +11,12 @@ from conductor_core.engine.pools import read_specs
 from conductor_core.errors import InspectorError
 from conductor_core.text import plain
 from pages.components.app.session import current
-from pages.components.app.widgets import fault_box
+from pages.components.app.widgets import across, button, fault_box
 from pages.components.models import workers
 from pages.components.models.workers import CHOSEN_POOL, TEMPLATE, found_servers, keys_and_small_models
 from pages.components.run import settings
 from pages.components.style.figures import agent_dot
-from pages.components.style.formats import inert
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert
 
 HEALTH = "worker-health"
 
@@ -27,8 +25,7 @@ def show() -> None:
     st.title("Workers", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         pool = _choose_pool()
-        icon, says = ":material/network_check:", "Asks each provider; costs nothing."
-        ask_all = st.button("Check all", key="check-all", icon=icon, help=says)
+        ask_all = button("Check all", "check-all", icon="network_check", help="Asks each provider; costs nothing.")
     try:
         specs = read_specs(pool, current().settings)
     except InspectorError as error:
@@ -37,23 +34,24 @@ def show() -> None:
         found_servers()
         return
     if ask_all:
-        _check_all(pool, specs)
+        with st.spinner("Asking everyone at once"):
+            written, health_of = check_all([option.ref for option in workers.shown()], specs, current().settings)
+        for ref, health in written.items():
+            workers.keep_health(ref, health)
+        for name, health in health_of.items():
+            _keep_health(pool, name, health)
+    names = [spec.name for spec in specs]
+    # The style sheet keeps the place of seven, so that a choice moves nothing below.
     with st.container(key="chosen-pool"):
-        _pool(pool, specs)
+        if any(spec.simulated for spec in specs):
+            st.html(html(TEMPLATE, "simulated_pool"))
+        with st.container(key="workers"):
+            for number, spec in enumerate(specs):
+                with across(f"worker-row-{number}"):
+                    _row(pool, spec, names)
     workers.conductors()
     found_servers()
     keys_and_small_models()
-
-
-def _pool(pool: str, specs: Sequence[WorkerSpec]) -> None:
-    """Draws the workers of a pool. The style sheet keeps the place of seven, so that a choice moves nothing below."""
-    if any(spec.simulated for spec in specs):
-        st.html(html(TEMPLATE, "simulated_pool"))
-    names = [spec.name for spec in specs]
-    with st.container(key="workers"):
-        for number, spec in enumerate(specs):
-            with st.container(key=f"worker-row-{number}", horizontal=True, vertical_alignment="center"):
-                _row(pool, spec, names)
 
 
 def _choose_pool() -> str:
@@ -76,15 +74,6 @@ def _take_pool() -> None:
         settings.use_pool(str(chosen))
 
 
-def _check_all(pool: str, specs: tuple[WorkerSpec, ...]) -> None:
-    with st.spinner("Asking everyone at once"):
-        written, health_of = check_all([option.ref for option in workers.shown()], specs, current().settings)
-    for ref, health in written.items():
-        workers.keep_health(ref, health)
-    for name, health in health_of.items():
-        _keep_health(pool, name, health)
-
-
 def _keep_health(pool: str, name: str, health: Health) -> None:
     st.session_state.setdefault(HEALTH, {})[pool, name] = health
 
@@ -92,22 +81,22 @@ def _keep_health(pool: str, name: str, health: Health) -> None:
 def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
     st.html(_who(spec, names))
     with st.container(width=200, gap=None):
-        _state(pool, spec)
-    with st.container(width="content", key=f"icon-only-{names.index(spec.name)}"):
-        check = f"Check {inert(spec.name)} now"
-        asked = st.button(check, key=f"check-{spec.name}", icon=":material/network_check:", type="tertiary", help=check)
-    if asked:
+        health: Health | None = st.session_state.get(HEALTH, {}).get((pool, spec.name))
+        if health is not None:
+            workers.say_health(health, health.detail)
+        else:
+            st.markdown(":material/check_circle: always available" if spec.simulated else workers.NOT_CHECKED)
+        workers.say_key(key_state(spec, settings.typed_keys()))
+    if workers.check_button(f"check-{spec.name}", str(names.index(spec.name)), inert(spec.name)):
         with st.spinner("Asking the provider"):
             _keep_health(pool, spec.name, check_worker(spec, current().settings, settings.typed_keys()))
         st.rerun()
-    key = f"use:{pool}:{spec.name}"
-    used = st.toggle(
-        f"Use {inert(spec.name)}",
-        value=spec.name not in settings.excluded(),
-        key=key,
-        label_visibility="collapsed",
-        on_change=lambda: settings.exclude(spec.name, out=not st.session_state[key]),
-    )
+    key, used = f"use:{pool}:{spec.name}", spec.name not in settings.excluded()
+
+    def use() -> None:
+        settings.leave_out([spec.name], out=not st.session_state[key])
+
+    used = st.toggle(f"Use {inert(spec.name)}", used, key, on_change=use, label_visibility="collapsed")
     st.html(html(TEMPLATE, "hidden", words="in use" if used else "left out"), width=60)
 
 
@@ -124,15 +113,6 @@ def _who(spec: WorkerSpec, names: list[str]) -> Markup:
     limits = f"{spec.max_concurrency} at once, {spec.timeout_s:g} s each"
     more = f"{spec.description} ({plain(spec.model)}; {where}{sees}; {limits})"
     return html(TEMPLATE, "worker", cells=cells, title=more)
-
-
-def _state(pool: str, spec: WorkerSpec) -> None:
-    health: Health | None = st.session_state.get(HEALTH, {}).get((pool, spec.name))
-    if health is not None:
-        workers.say_health(health, health.detail)
-    else:
-        st.markdown(":material/check_circle: always available" if spec.simulated else workers.NOT_CHECKED)
-    workers.say_key(key_state(spec, settings.typed_keys()))
 
 
 show()

@@ -1,10 +1,9 @@
 """The store keeps an append-only event log in a database, and reads runs and lists from it."""
 
-from storage.lifecycle.deletion import Deleted
 from storage.log.queries import Totals
 from storage.privacy import Privacy
 from storage.records import BatchSummary, RawEvent, RunSummary, StoredEvent
-from storage.store import Store, open_store
+from storage.store import Deleted, Store, open_store
 
 __all__ = [
     "BatchSummary",

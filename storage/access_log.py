@@ -17,6 +17,7 @@ import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -26,7 +27,7 @@ from conductor_core.errors import BadInput, StoreError, UnknownRun
 from conductor_core.run.actor import Caller
 from conductor_core.workflow.model import Frozen
 from storage.database.connections import Database
-from storage.encoding import read_time
+from storage.encoding import caller_fields, read_time, the_one_run
 from storage.merkle.chain import Entries
 
 log = logging.getLogger(__name__)
@@ -52,14 +53,10 @@ _NAMES = {
     "run.released": "released",
     "key.rotated": "key",
 }
-_RECORDS = "SELECT position, record FROM leaves WHERE record IS NOT NULL AND position < :before"
-_OF_RUN = " AND run_id = :run_id"
-_NEWEST_FIRST = " ORDER BY position DESC"
 _RUNS = (
     "SELECT DISTINCT run_id FROM leaves "
     "WHERE record IS NOT NULL AND substr(run_id, 1, length(:prefix)) = :prefix LIMIT 4"
 )
-_LAST = 2**63 - 1
 
 
 class AccessRecord(Frozen):
@@ -134,32 +131,6 @@ class Page:
     unreadable: int
 
 
-def read_access_records(
-    connection: sqlite3.Connection, asked: AccessQuery, before: int | None = None, limit: int = 50
-) -> Page:
-    """Returns a page of the records that are asked for. Raises: sqlite3.Error."""
-    bound = {"before": _LAST if before is None else before, "run_id": asked.run_id}
-    query = _RECORDS + (_OF_RUN if asked.run_id is not None else "") + _NEWEST_FIRST
-    found: list[AccessRecord] = []
-    unreadable = 0
-    rows = connection.execute(query, bound)
-    try:
-        for position, text in rows:
-            try:
-                record = _access_record(int(position), text)
-            except (ValueError, TypeError, RecursionError):
-                unreadable += 1
-                continue
-            if record is None or not asked.fits(record):
-                continue
-            if len(found) == limit:
-                return Page(tuple(found), found[-1].position, unreadable)
-            found.append(record)
-    finally:
-        rows.close()
-    return Page(tuple(found), None, unreadable)
-
-
 def _access_record(position: int, text: object) -> AccessRecord | None:
     """Returns None for a record of another kind. Raises: ValueError if it is damaged."""
     record = json.loads(text) if isinstance(text, str) else None
@@ -181,18 +152,6 @@ def _access_record(position: int, text: object) -> AccessRecord | None:
     )
 
 
-def resolve_run(connection: sqlite3.Connection, prefix: str) -> str:
-    """Returns the one run whose id begins with ``prefix``, also one that is gone. Raises: UnknownRun; BadInput."""
-    found = [run_id for (run_id,) in connection.execute(_RUNS, {"prefix": prefix})]
-    if prefix in found:
-        return prefix
-    if len(found) > 1:
-        raise BadInput(f"several runs begin with {prefix!r}: {', '.join(found[:3])}; give more of the id")
-    if not found:
-        raise UnknownRun(f"the log has no record of a run whose id begins with {prefix!r}")
-    return str(found[0])
-
-
 MOST_WORDS = 64
 """So many words of one search are kept."""
 _DIGITS = 16
@@ -206,11 +165,8 @@ def digests(key: bytes, typed: str) -> tuple[str, ...]:
     """
     signs = unicodedata.normalize("NFKD", typed.encode(errors="replace").decode().casefold())
     words = dict.fromkeys(_WORD.findall("".join(sign for sign in signs if not unicodedata.combining(sign))))
-    return tuple(sorted(_digest(key, word) for word in list(words)[:MOST_WORDS]))
-
-
-def _digest(key: bytes, word: str) -> str:
-    return hmac.new(key, word.encode(), hashlib.sha256).hexdigest()[:_DIGITS]
+    some = list(words)[:MOST_WORDS]
+    return tuple(sorted(hmac.new(key, word.encode(), hashlib.sha256).hexdigest()[:_DIGITS] for word in some))
 
 
 AGAIN_S = 3600.0
@@ -221,7 +177,7 @@ _MOST_REMEMBERED = 20_000
 _now_s = time.monotonic
 _SHIPPED = "SELECT 1 FROM runs WHERE run_id = ? AND recorded"
 
-Change = Callable[[Callable[[sqlite3.Cursor], None]], "concurrent.futures.Future[None]"]
+Change = Callable[[Callable[[sqlite3.Cursor], int]], "concurrent.futures.Future[int]"]
 """Runs a piece of work in a transaction of the writer (``EventLog.change``)."""
 
 
@@ -244,11 +200,9 @@ class _Access:
 
     @property
     def fields(self) -> dict[str, Any]:
-        more = {"session": self.session or None, "words": self.words, "filters": self.filters}
-        more |= {"manifest": self.manifest}
-        actor = None if self.caller.actor is None else self.caller.actor.model_dump()
-        said = {name: value for name, value in more.items() if value is not None}
-        return {"what": self.what, "actor": actor, "door": self.caller.door, **said}
+        more = {"session": self.session, "words": self.words, "filters": self.filters, "manifest": self.manifest}
+        said = {name: value for name, value in more.items() if value not in (None, "")}
+        return {"what": self.what, **caller_fields(self.caller), **said}
 
 
 class AccessLog:
@@ -293,25 +247,41 @@ class AccessLog:
         self._record([replace(one, run_id=run_id) for run_id in run_ids], each=True)
 
     def exported_all(self, what: str, caller: Caller) -> None:
-        """Keeps that ``caller`` asked for a file with all runs."""
         self._record([_Access(EXPORTED, what, caller)], each=True)
 
     def read(self, asked: AccessQuery, before: int | None = None, limit: int = 50) -> Page:
         """Returns a page of what is on record, newest first. Raises: StoreError."""
-        with self._database.reading() as connection:
-            return read_access_records(connection, asked, before, limit)
+        bound = {"before": 2**63 - 1 if before is None else before, "run_id": asked.run_id}
+        query = "SELECT position, record FROM leaves WHERE record IS NOT NULL AND position < :before"
+        query += " AND run_id = :run_id" if asked.run_id is not None else ""
+        found: list[AccessRecord] = []
+        unreadable = 0
+        with self._database.reading() as connection, closing(connection.cursor()) as rows:
+            for position, text in rows.execute(f"{query} ORDER BY position DESC", bound):
+                try:
+                    record = _access_record(int(position), text)
+                except (ValueError, TypeError, RecursionError):
+                    unreadable += 1
+                    continue
+                if record is None or not asked.fits(record):
+                    continue
+                if len(found) == limit:
+                    return Page(tuple(found), found[-1].position, unreadable)
+                found.append(record)
+        return Page(tuple(found), None, unreadable)
 
     def resolve(self, prefix: str) -> str:
-        """Returns the one run with records whose id begins so. Raises: UnknownRun, BadInput; StoreError."""
+        """Returns the one run with records whose id begins so, also one that is gone.
+
+        Raises: UnknownRun, BadInput; StoreError.
+        """
         with self._database.reading() as connection:
-            return resolve_run(connection, prefix)
+            found = [str(run_id) for (run_id,) in connection.execute(_RUNS, {"prefix": prefix})]
+        return the_one_run(prefix, found, UnknownRun(f"the log has no record of a run whose id begins with {prefix!r}"))
 
     def digests(self, typed: str) -> tuple[str, ...]:
         """Returns the digests of these words, as searches for them have. Raises: StoreError; BadInput without a key."""
-        return self._digests(typed, make=False)
-
-    def _digests(self, typed: str, *, make: bool) -> tuple[str, ...]:
-        key = self._database.privacy.search_key(self._database.path, make=make)
+        key = self._database.privacy.search_key(self._database.path, make=False)
         if key is None:
             raise BadInput("the master key is missing, so nobody can say which words were searched for")
         return digests(key, typed)
@@ -323,7 +293,7 @@ class AccessLog:
         if self._database.refusal is not None:
             return
         try:
-            words = self._digests(typed, make=True)
+            words = digests(self._database.privacy.search_key(self._database.path, make=True) or b"", typed)
         except StoreError as error:
             self._failed([], 1, error)
             return
@@ -355,23 +325,21 @@ class AccessLog:
                     self._next_s = {access: at_s for access, at_s in self._next_s.items() if at_s > now_s}
                 self._next_s |= dict.fromkeys(due, now_s + AGAIN_S)
             self._open += 1
-        kept: list[int] = []
         try:
-            future = self._change(lambda cursor: kept.append(_write(cursor, due)))
+            future = self._change(lambda cursor: _write(cursor, due))
         except StoreError as error:
             self._failed(due, len(due), error)
             self._ended()
             return
-        future.add_done_callback(partial(self._done, due, kept))
+        future.add_done_callback(partial(self._done, due))
 
-    def _done(self, due: list[_Access], kept: list[int], future: "concurrent.futures.Future[None]") -> None:
-        error = future.exception()
-        if error is None:
-            self.fault = None
-            if kept[-1]:
-                self._written(kept[-1])
-        else:
+    def _done(self, due: list[_Access], future: "concurrent.futures.Future[int]") -> None:
+        if (error := future.exception()) is not None:
             self._failed(due, len(due), error)
+        else:
+            self.fault = None
+            if future.result():
+                self._written(future.result())
         self._ended()
 
     def _failed(self, due: Iterable[_Access], count: int, error: BaseException) -> None:

@@ -5,16 +5,19 @@ import sqlite3
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+from pydantic import BaseModel, BeforeValidator
 from pydantic_core import PydanticSerializationError
 
 from conductor_core.chat import messages
+from conductor_core.errors import BadInput, UnknownRun
 from conductor_core.run import actor, events, request, trace, values
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.events import EVENT, Event
 from conductor_core.text import whole_characters
 from conductor_core.workflow import model
+from storage.merkle.formats import text_of
 from storage.privacy import Vault
 
 
@@ -61,7 +64,6 @@ StoredRow = tuple[int, bytes, bytes, bytes]
 def stored_rows(
     connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None
 ) -> list[StoredRow]:
-    """Returns the run's events after ``after``, at most ``limit`` of them (None: all), in order."""
     found: list[StoredRow] = connection.execute(_EVENTS, (run_id, after, -1 if limit is None else limit)).fetchall()
     return found
 
@@ -72,7 +74,7 @@ def stored_line(sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> by
 
 
 class SnapshotRow(NamedTuple):
-    """The columns of a snapshot (``storage.database.tables``), in their order."""
+    """The columns of a snapshot (``storage.database.schema``), in their order."""
 
     run_id: str
     sequence: int
@@ -94,7 +96,6 @@ def snapshot_row(trace: trace.RunTrace, sequence: int, events_sha256: str, vault
 
 
 def snapshot_place(sequence: int) -> str:
-    """Names the place of a snapshot, for what is bound to it."""
     return f"snapshot {sequence}"
 
 
@@ -115,14 +116,31 @@ def fold_digest() -> str:
 
 
 def caller_columns(caller: Caller) -> tuple[str | None, str]:
-    """Returns the columns ``actor`` and ``door``."""
     return None if caller.actor is None else caller.actor.model_dump_json(), caller.door or ""
+
+
+def caller_fields(caller: Caller) -> dict[str, Any]:
+    """Returns the fields of a record in the log that say who caused it."""
+    actor = None if caller.actor is None else caller.actor.model_dump(mode="json")
+    return {"actor": actor, "door": caller.door or ""}
 
 
 def read_caller(actor: object, door: object) -> Caller:
     """Reads the columns ``actor`` and ``door``. Raises: ValueError if they are damaged."""
-    known = None if actor is None else Actor.model_validate_json(read_text(actor))
+    known = None if actor is None else Actor.model_validate_json(text_of(actor))
     return Caller.model_validate({"actor": known, "door": door or None})
+
+
+def the_one_run(prefix: str, found: list[str], unknown: UnknownRun) -> str:
+    """Returns the one run among those ``found`` whose ids begin with ``prefix``. Raises: ``unknown``; BadInput."""
+    if not found:
+        raise unknown
+    if prefix in found:
+        return prefix
+    if len(found) > 1:
+        shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+        raise BadInput(f"several runs begin with {prefix!r}: {shown}; give more of the id")
+    return found[0]
 
 
 def read_time(stored: object) -> datetime | None:
@@ -134,9 +152,19 @@ def read_time(stored: object) -> datetime | None:
     return None if moment is None or moment.tzinfo is None else moment
 
 
-def read_text(stored: object) -> str:
-    """Reads a text. Of bytes it returns what can be decoded."""
-    return stored.decode(errors="replace") if isinstance(stored, bytes) else str(stored)
+Moment = Annotated[datetime | None, BeforeValidator(read_time)]
+Text = Annotated[str, BeforeValidator(text_of)]
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def read_models(
+    model: type[_Model], connection: sqlite3.Connection, query: str, bound: dict[str, Any] | tuple[object, ...] = ()
+) -> list[_Model]:
+    """Returns the rows of a query, whose columns are the first fields of ``model``. Raises: sqlite3.Error."""
+    names = list(model.model_fields)
+    return [
+        model.model_validate(dict(zip(names, row, strict=False))) for row in connection.execute(query, bound).fetchall()
+    ]
 
 
 def count_of(column: str) -> str:

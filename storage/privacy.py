@@ -63,17 +63,7 @@ def read_or_make(path: Path) -> bytes:
     if (key := read(path)) is not None:
         return key
     with errors.translated(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # with mode 0600
-        try:
-            with os.fdopen(handle, "w") as file:
-                file.write(_BEGINS + base64.b64encode(secrets.token_bytes(_BYTES)).decode() + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            with suppress(FileExistsError):  # another process was quicker
-                os.link(name, path)
-        finally:
-            Path(name).unlink(missing_ok=True)
-        flush(path.parent)
+        write_new(path, f"{_BEGINS}{base64.b64encode(secrets.token_bytes(_BYTES)).decode()}\n".encode())
     key = read(path)
     if key is None:
         raise StoreError(f"the master key {path} was deleted while it was made")
@@ -83,6 +73,24 @@ def read_or_make(path: Path) -> bytes:
 def derived(key: bytes, purpose: str) -> bytes:
     """Returns a key for one purpose, from which the master key cannot be found."""
     return hmac.new(key, f"conductor {purpose}".encode(), hashlib.sha256).digest()
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Writes a file for its owner alone, unless another process was quicker. Nobody ever sees half of it at ``path``.
+
+    Raises: OSError.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # with mode 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    flush(path.parent)
 
 
 def flush(path: Path) -> None:
@@ -108,7 +116,6 @@ _TABLE = (
 )
 _KEEP = "INSERT OR IGNORE INTO run_keys (run_id, wrapped, made_at_utc) VALUES (?, ?, ?)"
 _READ = "SELECT wrapped FROM run_keys WHERE run_id = ?"
-_DESTROY = "DELETE FROM run_keys WHERE run_id = ?"
 
 
 class Sealed(StoreError):
@@ -220,10 +227,6 @@ class Vault:
             made = {run_id: connection.execute(_READ, (run_id,)).fetchone()[0] for run_id in run_ids}
         return {run_id: self._opened(run_id, wrapped) for run_id, wrapped in made.items()}
 
-    def seals(self, run_id: str) -> bool:
-        """Whether what is stored of the run now has to be sealed. Raises: as ``seal``."""
-        return self._kept(run_id) is not None
-
     def seal(self, run_id: str, place: str, plain: str) -> str | bytes:
         """Returns a text as it is stored at ``place``: unchanged if the run is not encrypted.
 
@@ -264,10 +267,6 @@ class Vault:
             return KeyAway(f"no such key is in {self.path}: put back the file .keys that belongs to this database")
         return KeyAway(f"the file of keys {self.path} is not there: put that file beside the database again")
 
-    def has(self, run_id: str) -> bool:
-        """Whether there is a key of this run. Raises: StoreError."""
-        return self._wrapped(run_id) is not None
-
     def all_of(self, run_ids: Iterable[str]) -> list[str]:
         """Returns the runs among these of which there is a key. Raises: StoreError."""
         if not self.path.exists():
@@ -280,7 +279,7 @@ class Vault:
         gone = list(run_ids)
         if self.path.exists() or (self._was_there and gone):
             with self._using() as connection:
-                connection.executemany(_DESTROY, [(run_id,) for run_id in gone])
+                connection.executemany("DELETE FROM run_keys WHERE run_id = ?", [(run_id,) for run_id in gone])
         # Only now: a reader could have taken up a key again that was dropped before.
         with self._lock:
             for run_id in gone:
@@ -308,10 +307,13 @@ class Vault:
         with self._lock:
             if (known := self._ciphers.get(run_id)) is not None:
                 return known
-        wrapped = self._wrapped(run_id)
-        if wrapped is None:  # not remembered: somebody may put the file back
+        if not self.path.exists():  # not remembered: somebody may put the file back
             return None
-        cipher = self._opened(run_id, wrapped)
+        with self._using() as connection:
+            row = connection.execute(_READ, (run_id,)).fetchone()
+        if row is None:
+            return None
+        cipher = self._opened(run_id, row[0] if isinstance(row[0], bytes) else b"")
         self._remember(run_id, cipher)
         return cipher
 
@@ -329,22 +331,17 @@ class Vault:
                 self._ciphers.pop(next(iter(self._ciphers)))
             self._ciphers[run_id] = cipher
 
-    def _wrapped(self, run_id: str) -> bytes | None:
-        if not self.path.exists():
-            return None
-        with self._using() as connection:
-            row = connection.execute(_READ, (run_id,)).fetchone()
-        if row is None:
-            return None
-        return row[0] if isinstance(row[0], bytes) else b""
-
     @contextmanager
     def _using(self, *, make: bool = False) -> Iterator[sqlite3.Connection]:
         """Gives a connection whose changes are durable after the block. Raises: KeysUnavailable."""
         try:
             with errors.translated(self.path):
                 if not self.path.exists():
-                    self._make_file(make)
+                    if self._was_there or not make:  # a new file would take the place of the old one
+                        raise StoreError(
+                            f"{self.path} was moved or deleted while this program had it in use: put it back"
+                        )
+                    os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
                 self._was_there = True
                 file = f"file:{quote(str(self.path))}?mode=rw"  # never a new file: one was there a moment ago
                 with closing(sqlite3.connect(file, uri=True, timeout=_TIMEOUT_S)) as connection, connection:
@@ -354,11 +351,6 @@ class Vault:
                     yield connection
         except StoreError as error:
             raise KeysUnavailable(f"the keys of encrypted runs cannot be used: {error}") from error
-
-    def _make_file(self, allowed: bool) -> None:
-        if self._was_there or not allowed:  # a new file would take the place of the old one
-            raise StoreError(f"{self.path} was moved or deleted while this program had it in use: put it back")
-        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _cipher_of(key: bytes) -> "AESGCM":
@@ -377,7 +369,6 @@ def event_place(sequence: int, kind: str, at_utc: str) -> str:
 
 
 def keys_beside(database: Path) -> Path:
-    """Returns the file of the keys of runs."""
     return database.with_name(f"{database.name}.keys")
 
 
@@ -412,7 +403,6 @@ class Privacy:
         )
 
     def master_key_of(self, database: Path) -> Path:
-        """Returns the file of the master key of the database at this path."""
         return self.master_key or database.with_name(f"{database.name}.master-key")
 
     def vault(self, database: Path, is_stored: Callable[[str], bool | None] = lambda run_id: None) -> Vault:
@@ -433,6 +423,5 @@ class Privacy:
 
         ``make``: makes a master key if there is none; else the key is then None.
         """
-        file = self.master_key_of(database)
-        key = read_or_make(file) if make else read(file)
+        key = (read_or_make if make else read)(self.master_key_of(database))
         return None if key is None else derived(key, "searches")

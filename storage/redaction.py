@@ -7,6 +7,7 @@ does not change.
 
 import hashlib
 import hmac
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +58,7 @@ class _Stream:
         return self._counted("", rest) + ("" if self.open is None else self.open.end())
 
     def _counted(self, given: str, masked: str) -> str:
-        self.count.add("secrets", max(0, masked.count(MARK) - given.count(MARK)))
+        self.count.counts["secrets"] += max(0, masked.count(MARK) - given.count(MARK))
         return masked if self.open is None else self.open.feed(masked)
 
 
@@ -78,23 +79,17 @@ class _Count:
 
     def __init__(self, names: NameSpans | None = None) -> None:
         self.names = names
-        self._counts: dict[str, int] = {}
-        self._digests: dict[str, list[str]] = {}
-
-    def add(self, what: str, count: int = 1, digest: str | None = None) -> None:
-        if count:
-            self._counts[what] = self._counts.get(what, 0) + count
-        if digest is not None:
-            self._digests.setdefault(what, []).append(digest)
+        self.counts: Counter[str] = Counter()
+        self.digests: dict[str, list[str]] = defaultdict(list)
 
     def include(self, other: "_Count") -> None:
-        for what, count in other._counts.items():
-            self.add(what, count)
-            self._digests.setdefault(what, []).extend(other._digests.get(what, ()))
+        self.counts += other.counts
+        for what, digests in other.digests.items():
+            self.digests[what] += digests
 
     def taken_out(self) -> tuple[TakenOut, ...]:
-        found = sorted(self._counts.items())
-        return tuple(TakenOut(what=w, count=n, digests=tuple(self._digests.get(w, ()))) for w, n in found)
+        found = sorted((+self.counts).items())
+        return tuple(TakenOut(what=what, count=n, digests=tuple(self.digests[what])) for what, n in found)
 
 
 class RecordRedaction:
@@ -174,9 +169,10 @@ class RecordRedaction:
         return [stored, note] if isinstance(event, RunCreated) else [*rests, note, stored]
 
     def _delta(self, event: StepDelta | PlanDelta, run: _Run, mask: Mask) -> Event:
-        stream = run.streams.get((*place_of(event), event.reasoning))
+        key = (*place_of(event), event.reasoning)
+        stream = run.streams.get(key)
         if stream is None:
-            stream = run.streams[(*place_of(event), event.reasoning)] = self._opened(event, run, mask)
+            stream = run.streams[key] = self._opened(event, run, mask)
         stream.last = event
         shown = stream.feed(event.text)
         return event if shown == event.text else event.model_copy(update={"text": shown})
@@ -185,7 +181,10 @@ class RecordRedaction:
         """``event``: its first one, if it is known."""
         if self._people is None:
             return _Run()
-        others = _names_of_models(event) if isinstance(event, RunCreated) else ()
+        others: list[str] = []  # names of workers and models, although a model may take them for people
+        if isinstance(event, RunCreated):
+            others = [name for worker in event.pool.workers for name in (worker.name, worker.model)]
+            others += [] if event.conductor is None else [event.conductor.name, event.conductor.model or ""]
         return _Run(names=NamesOfRun(self._people, others))
 
     def _count(self, run: _Run) -> _Count:
@@ -256,7 +255,7 @@ class RecordRedaction:
     def _hidden(self, text: str, mask: Mask, count: _Count, *, only_keys: bool = False) -> str:
         masked = mask.text(text) if mask else text
         if masked != text:
-            count.add("secrets", max(1, masked.count(MARK) - text.count(MARK)))
+            count.counts["secrets"] += max(1, masked.count(MARK) - text.count(MARK))
         return masked if only_keys or not self.kinds else self._patterns_hidden(masked, count)
 
     def _patterns_hidden(self, text: str, count: _Count) -> str:
@@ -264,8 +263,9 @@ class RecordRedaction:
         for found in find(text, self.kinds, self._region, count.names):
             parts += [text[at : found.low], f"[redacted: {NAMES[found.kind]}]"]
             at = found.high
-            key = self._digest_key
-            count.add(found.kind, 1, None if key is None else keyed_digest(key, found.kind, found.text))
+            count.counts[found.kind] += 1
+            if self._digest_key is not None:
+                count.digests[found.kind].append(keyed_digest(self._digest_key, found.kind, found.text))
         return "".join([*parts, text[at:]]) if parts else text
 
 
@@ -275,13 +275,6 @@ def keyed_digest(key: bytes, kind: Sensitive, text: str) -> str:
     same = "".join(char for char in text if char.isdigit()) if kind in ("cards", "phones") else text.strip()
     same = same.lower() if kind == "mail" else " ".join(same.casefold().split()) if kind == "names" else same
     return hmac.new(key, f"{kind} {same}".encode(), hashlib.sha256).hexdigest()[:32]
-
-
-def _names_of_models(created: RunCreated) -> list[str]:
-    """Returns the names of workers and models, which are not hidden although a model may take them for people."""
-    workers = [name for worker in created.pool.workers for name in (worker.name, worker.model)]
-    conductor = created.conductor
-    return workers + ([] if conductor is None else [conductor.name, conductor.model or ""])
 
 
 def _may_hold(event: Event, mask: Mask) -> bool:

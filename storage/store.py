@@ -1,14 +1,15 @@
 """The store as the pages and the command line see it, opened as the settings say, with its log's key and anchor."""
 
 import asyncio
+import hashlib
 import json
 import logging
 import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from conductor_core.chat.messages import LoadedImage
@@ -26,7 +27,7 @@ from conductor_core.text import plain, whole_characters
 from storage import errors
 from storage.access_log import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
-from storage.encoding import snapshot_row
+from storage.encoding import caller_columns, caller_fields, snapshot_row, stored_line, stored_rows, the_one_run
 from storage.evidence import sent_commands
 from storage.evidence.anchoring import (
     Anchoring,
@@ -37,34 +38,153 @@ from storage.evidence.anchoring import (
     places_of,
     read_evidence,
 )
+from storage.evidence.derived import deletion_digest, digest_of, erased_row
 from storage.evidence.history import Report
 from storage.evidence.keys import load_key, new_key, new_key_in_place
-from storage.lifecycle.deletion import Removing
 from storage.log import commands, queries, reading
 from storage.log.commands import CommandWatch, Listener, Signer, read_origin, records_of_no_run
-from storage.log.event_log import EventLog, RefusingLog
-from storage.log.live_runs import keep_images, read_image
+from storage.log.event_log import EventLog
+from storage.log.live_runs import forget_images, keep_images, read_image
 from storage.log.owner import gone, held, left
 from storage.log.queries import Listing, Search, Totals, interrupt
-from storage.log.reading import read_raw, read_run, unknown_run
-from storage.merkle.chain import add_record
+from storage.log.reading import Deletion, read_raw, read_run, unknown_run
+from storage.merkle.chain import add_record, read_chain
 from storage.merkle.formats import PublicKey, error_text, rotated_keys
-from storage.privacy import Privacy, Sealed
+from storage.privacy import SEALED, Privacy, Sealed
 from storage.records import ERASED, BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
 from storage.search.filters import read_words
+from storage.search.index import forget as forget_text
 from storage.search.search import RunSearch
 
 log = logging.getLogger(__name__)
 
 _POLL_S, _QUIET_S = 0.2, 1.0
 _PAGE_EVENTS = 1000
-_SENT_TO_WAITING = (
-    "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting' ORDER BY runs.sequence"
+
+
+# Deleting and erasing runs, and holds. Triggers refuse to delete events of a run that is held or not in `deletions`.
+
+_RECORD = (
+    "INSERT INTO deletions "
+    "(run_id, deleted_at_utc, actor, door, created_at_utc, status, events, events_sha256, erased) "
+    "VALUES (:run_id, :deleted_at_utc, :actor, :door, :created_at_utc, :status, :events, :events_sha256, :erased)"
 )
+_BLANK = (
+    "UPDATE runs SET status = ?, task = '', error = NULL, asked_for = NULL, batch_row = NULL, purpose = '', "
+    "owner_id = '' WHERE run_id = ?"
+)
+_PLAIN = (
+    "SELECT EXISTS (SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(ifnull(payload, '') AS BLOB), 1, 1) <> ?)"
+)
+_HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
 
 
-class Store(Removing):
+@dataclass
+class Deleted:
+    """The outcome of a deletion or an erasure.
+
+    ``refused`` gives, by run, why a run was not deleted. ``sealed``: the runs that were erased now, and of which
+    encrypted events stay. ``keyless``: those of them whose key was not there to be destroyed.
+    """
+
+    run_ids: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    sealed: list[str] = field(default_factory=list)
+    keyless: list[str] = field(default_factory=list)
+
+
+def _take_out(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, erased: bool) -> Deleted:
+    """Deletes each run that has ended and is not held, or takes its text and leaves it in lists as erased.
+
+    If all events of an erased run are encrypted, they stay: whoever destroys its key makes them unreadable. Else they
+    go. A run that was erased before counts as erased again. Call it in a transaction of the writer.
+    """
+    done = Deleted()
+    # SQLite then overwrites what it deletes, instead of only unlinking it.
+    cursor.execute("PRAGMA secure_delete=ON")
+    try:
+        for run_id in dict.fromkeys(run_ids):
+            run = cursor.execute("SELECT status, created_at_utc FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+            if erased and run is not None and run[0] == ERASED:
+                done.run_ids.append(run_id)
+                continue
+            if refusal := _refusal(cursor, run_id, run):
+                done.refused[run_id] = refusal
+                continue
+            sealed = False
+            if erased:
+                cursor.execute(_BLANK, (ERASED, run_id))
+                sealed = cursor.execute(_PLAIN, (run_id, SEALED)).fetchone() == (0,)
+            _record(cursor, run_id, run, caller, erased=erased, sealed=sealed)
+            forget_images(cursor, run_id)
+            forget_text(cursor, run_id)
+            for table in (*([] if sealed else ["events"]), "commands", "snapshots", *([] if erased else ["runs"])):
+                cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
+            done.sealed += [run_id] if sealed else []
+            done.run_ids.append(run_id)
+    finally:
+        cursor.execute("PRAGMA secure_delete=OFF")
+    return done
+
+
+def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -> str | None:
+    """Says why a run is not deleted or erased; None if it can be."""
+    if run is None:
+        return "this run no longer exists"
+    if run[0] == ERASED:
+        return "it was erased: its place in the record stays"
+    if run[0] == "waiting":
+        return "it waits for an approval: deny or cancel it first"
+    if run[0] not in ENDED_STATUSES:
+        return "it is running: cancel it first"
+    return "it is held: release it first" if _is_held(cursor, run_id) else None
+
+
+def _record(
+    cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool, sealed: bool
+) -> None:
+    events = stored_rows(cursor.connection, run_id)
+    sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
+    now = datetime.now(UTC).isoformat()
+    actor, door = caller_columns(caller)
+    row = {
+        "run_id": run_id,
+        "deleted_at_utc": now,
+        "actor": actor,
+        "door": door,
+        "created_at_utc": run[1],
+        "status": run[0],
+        "events": len(events),
+        "events_sha256": sha256,
+        "erased": erased,
+    }
+    cursor.execute(_RECORD, row)
+    more = {"erased": True, "run_sha256": digest_of([erased_row(cursor, run_id)])} if erased else {}
+    more |= {"sealed": True} if sealed else {}  # then its events stay
+    more |= {"at_utc": now, "row_sha256": deletion_digest(row), **caller_fields(caller)}
+    run_chain = read_chain(cursor, run_id)  # before its events go
+    add_record(cursor, "run.deleted", run_id, events=run_chain.places, head=run_chain.head.hex(), **more)
+
+
+def _hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, held: bool) -> None:
+    """Places a hold on each run, or takes it off (``held`` False), and records it in the log.
+
+    Call it in a transaction of the writer.
+    """
+    now = datetime.now(UTC).isoformat()
+    actor, door = caller_columns(caller)
+    for run_id in dict.fromkeys(run_ids):
+        cursor.execute(_HOLD, (run_id, held, now, actor, door))
+        add_record(cursor, "run.held" if held else "run.released", run_id, at_utc=now, **caller_fields(caller))
+
+
+def _is_held(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> bool:
+    held = connection.execute("SELECT held FROM holds WHERE run_id = ? ORDER BY id DESC LIMIT 1", (run_id,)).fetchone()
+    return held is not None and bool(held[0])
+
+
+class Store:
     """The runs of one database; safe to use from any thread. All reading methods raise StoreError.
 
     Attributes:
@@ -95,11 +215,8 @@ class Store(Removing):
         self.places = places or places_of(database.path)
         self._machine_key = machine_key or evidence_folder(database.path) / "machine-key"
         self._anchoring = Anchoring(database, lambda work: self.log.change_and_wait(work), self.places)
-        refusal = database.refusal
-        self.log: EventLog | RefusingLog = (
-            EventLog(database, redaction, self._anchoring.written) if refusal is None else RefusingLog(refusal)
-        )
-        if refusal is None:
+        self.log = EventLog(database, redaction, self._anchoring.written)
+        if self.refusal is None:
             with suppress(StoreDamaged):  # whatever is read next says so
                 self._anchoring.resume()
             self._drop_left_keys()
@@ -123,7 +240,7 @@ class Store(Removing):
         """
         try:
             with self._database.reading() as connection:
-                reading = read_run(connection, run_id, self._database.vault)
+                reading = read_run(connection, run_id, self.vault)
         except StoreError:
             self._listing.doubt(run_id)
             raise
@@ -131,7 +248,7 @@ class Store(Removing):
             self._snapshots_made.add(run_id)
             digest = reading.digest.hexdigest()
             with suppress(Sealed):  # its key went meanwhile, and a snapshot only saves time
-                self.log.keep_snapshot(snapshot_row(reading.trace, reading.sequence, digest, self._database.vault))
+                self.log.keep_snapshot(snapshot_row(reading.trace, reading.sequence, digest, self.vault))
         if run_id in self._stopped:
             interrupt(reading.trace)
         return reading.trace, reading.sequence
@@ -139,12 +256,10 @@ class Store(Removing):
     def resumed_from(self, trace: RunTrace) -> tuple[RunTrace, ...]:
         """Returns the runs that ``trace`` took up, latest first, as far as readable. It reuses their answers."""
         found: list[RunTrace] = []
-        while trace.resumed and trace.parent_run_id is not None:
-            try:
+        with suppress(UnknownRun, RunUnreadable):
+            while trace.resumed and trace.parent_run_id is not None:
                 trace, _ = self.trace(trace.parent_run_id)
-            except (UnknownRun, RunUnreadable):
-                break
-            found.append(trace)
+                found.append(trace)
         return tuple(found)
 
     def events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
@@ -164,7 +279,7 @@ class Store(Removing):
     def raw_events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
         """Returns events as they are stored, so that damaged ones and those too new can be looked at."""
         with self._database.reading() as connection:
-            return read_raw(connection, run_id, self._database.vault, after, limit)
+            return read_raw(connection, run_id, self.vault, after, limit)
 
     def runs(
         self,
@@ -248,14 +363,7 @@ class Store(Removing):
         """Returns the one run id that begins with ``prefix``. Raises: UnknownRun; BadInput if there are several."""
         with self._database.reading() as connection:
             found = queries.read_run_ids(connection, prefix, limit=4) if prefix else []
-        if not found:
-            raise unknown_run(prefix)
-        if prefix in found:
-            return prefix
-        if len(found) > 1:
-            shown = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
-            raise BadInput(f"several runs begin with {prefix!r}: {shown}; give more of the id")
-        return found[0]
+        return the_one_run(prefix, found, unknown_run(prefix))
 
     def created(self, run_id: str) -> RunCreated:
         """The first event of the run. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
@@ -269,19 +377,15 @@ class Store(Removing):
 
         Raises: UnknownRun; RunHasEnded; StoreError.
         """
-        outcome: int | str = ""
-
-        def work(cursor: sqlite3.Cursor) -> None:
-            nonlocal outcome
-            outcome = commands.send(cursor, stored, self._database.vault, machine, log_key, self._trusted)
-
         stored = self._redaction.command(command)
         if self.refusal is not None:
             raise self.refusal
         with self._database.reading() as connection:
             origin = read_origin(connection)
         machine, log_key = _signer(self._machine_key, origin), _signer(self.places.key, origin)
-        self.log.change_and_wait(work)
+        outcome = self.log.change_and_wait(
+            lambda cursor: commands.send(cursor, stored, self.vault, machine, log_key, self._trusted)
+        )
         if isinstance(outcome, int):
             self._anchoring.written(1)  # the machine may have been registered
             for watch in self._watches:
@@ -294,14 +398,14 @@ class Store(Removing):
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         """Returns the commands sent to the run after the command ``after``, in order."""
         with self._database.reading() as connection:
-            return commands.read_commands(connection, run_id, after, self._database.vault, self._trusted)
+            return commands.read_commands(connection, run_id, after, self.vault, self._trusted)
 
     def unproven(self, run_id: str) -> list[str]:
         """Returns what the run's events say that somebody decided, although no machine has sent it: a sentence each."""
         report = Report()
         with self._database.reading() as connection:
             keys = self._trusted(records_of_no_run(connection), read_origin(connection))
-            sent_commands.check(connection, keys, report, self._database.vault, run_id)
+            sent_commands.check(connection, keys, report, self.vault, run_id)
         return [finding.what for finding in report.findings if finding.sequence is not None]  # none: of a command alone
 
     def waiting(self, limit: int = 1000) -> list[RunTrace]:
@@ -335,7 +439,8 @@ class Store(Removing):
     def sent_to_waiting(self) -> list[str]:
         """Returns the runs that wait and to which anything was ever sent."""
         with self._database.reading() as connection:
-            return [run_id for (run_id,) in connection.execute(_SENT_TO_WAITING)]
+            sent = "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting' "
+            return [run_id for (run_id,) in connection.execute(f"{sent} ORDER BY runs.sequence")]
 
     def watch(self, listener: Listener) -> CommandWatch:
         """Tells ``listener`` each command that any process sends from now on, in a thread of its own, until closed.
@@ -434,11 +539,95 @@ class Store(Removing):
     def rotate_key(self, caller: Caller) -> PublicKey:
         """Replaces the signing key, on record by both signatures; returns the new. Raises: BadInput; StoreError."""
         new, record = new_key(self.places.key, self.evidence().origin)
-        record |= {"actor": None if caller.actor is None else caller.actor.model_dump(), "door": caller.door}
+        record |= caller_fields(caller)
         self.log.change_and_wait(lambda cursor: add_record(cursor, "key.rotated", None, **record))
         new_key_in_place(self.places.key)
         self._anchoring.written(1)
         return new.public
+
+    def delete(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
+        """Deletes runs for good, except running and held ones, and records that ``caller`` deleted them.
+
+        Their keys go last, so that no copy of the database can be read with them. Raises: StoreError.
+        """
+        outcome = self._take_out(run_ids, caller, erased=False)
+        self.vault.destroy(outcome.run_ids)
+        return outcome
+
+    def erase(
+        self, run_ids: Sequence[str], caller: Caller, forget: Callable[[str], None] = lambda run_id: None
+    ) -> Deleted:
+        """Destroys the text of runs for good, except of running and held ones. They stay in lists as erased.
+
+        Their keys are destroyed, ``forget`` is called for each, then the file is rewritten without what was deleted:
+        seconds for a gigabyte. Each of these is done even if another fails. A run that was erased before goes through
+        the same again, in case that was interrupted.
+
+        Raises: what ``forget`` raises; StoreError; StoreLocked if a reader keeps the log of SQLite from being emptied.
+        """
+        outcome = self._take_out(run_ids, caller, erased=True)
+        if outcome.run_ids:
+            with ExitStack() as last_first:
+                last_first.callback(self.log.rewrite_and_wait)
+                last_first.callback(self.search.sweep)
+                for run_id in outcome.run_ids:
+                    last_first.callback(forget, run_id)
+                outcome.keyless = sorted(set(outcome.sealed) - set(self.vault.all_of(outcome.sealed)))
+                self.vault.destroy(outcome.run_ids)
+        return outcome
+
+    def _take_out(self, run_ids: Sequence[str], caller: Caller, *, erased: bool) -> Deleted:
+        outcome = self.log.change_and_wait(lambda cursor: _take_out(cursor, run_ids, caller, erased=erased))
+        self._anchoring.written(len(outcome.run_ids))
+        for run_id in outcome.run_ids:
+            self._listing.doubt(run_id)
+        return outcome
+
+    def unfinished(self, run_ids: Sequence[str]) -> set[str]:
+        """Returns the runs among these erased ones whose key is still there: to erase them was broken off."""
+        return set(self.vault.all_of(run_ids))
+
+    def _drop_left_keys(self) -> None:
+        """Destroys the keys of runs whose deletion was broken off after its transaction.
+
+        It holds the write lock of the file, so that no other process begins a run of such an id meanwhile.
+        """
+        if not self.vault.path.exists():
+            return
+        try:
+            if self._left_keys():
+                with self._database.writing():
+                    self.vault.destroy(self._left_keys())
+        except StoreError as error:
+            log.warning("keys of deleted runs may be left: %s", error)
+
+    def _left_keys(self) -> list[str]:
+        with self._database.reading() as connection:
+            return self.vault.all_of(reading.read_gone(connection))
+
+    def copies(self, run_id: str) -> list[str]:
+        """Returns the re-runs of a run, which may hold text of it."""
+        with self._database.reading() as connection:
+            reruns = "SELECT run_id FROM runs WHERE parent_run_id = ? AND status <> ?"
+            return [other for (other,) in connection.execute(reruns, (run_id, ERASED))]
+
+    def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
+        """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
+        self.log.change_and_wait(lambda cursor: _hold(cursor, run_ids, caller, held=held))
+        self._anchoring.written(len(run_ids))
+
+    def held(self, run_ids: Sequence[str]) -> set[str]:
+        with self._database.reading() as connection:
+            return {run_id for run_id in run_ids if _is_held(connection, run_id)}
+
+    def deletion(self, run_id: str) -> Deletion | None:
+        """Returns when the run was deleted or erased and who did so; None: it was not."""
+        with self._database.reading() as connection:
+            return reading.read_deletion(connection, run_id)
+
+    def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
+        with self._database.reading() as connection:
+            return reading.read_deletions(connection, limit)
 
     def close(self) -> None:
         """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards.
@@ -494,14 +683,11 @@ class Store(Removing):
         return True
 
 
-_INDEX_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'search_places'"
-
-
 def _with_answers(connection: sqlite3.Connection, search: Search) -> Search:
     """Returns ``search`` so that it looks at answers, too, if there is an index and its text has words for it."""
     if search.text:
         search = replace(search, text=whole_characters(search.text))
-    if not search.text or not connection.execute(_INDEX_IS_THERE).fetchall():
+    if not search.text or not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search_places'").fetchall():
         return search
     with suppress(BadInput):
         words = read_words(search.text)

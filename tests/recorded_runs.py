@@ -24,7 +24,7 @@ from conductor_core.run.share import FOLDER, SharedRun, inert_json, packed_event
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from conductor_core.workflow.topology import TEMPLATES
-from pages.components.tour import story
+from pages.components.tour import drive as story
 from storage import Store, open_store
 
 TOKENS_PER_S = 45

@@ -6,12 +6,12 @@ A round is compared as a run of its own.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from conductor_core.analysis.conclusion import Likeness, asked, likeness
 from conductor_core.analysis.documents import conclusion_document
-from conductor_core.chat.messages import Usage, WorkerSpec, identity_of, sum_of_costs
+from conductor_core.chat.messages import Usage, identity_of, sum_of_costs
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.run.values import Path, label, round_name
@@ -201,7 +201,7 @@ class RunsCompared:
     a: RunTrace
     b: RunTrace
     root: RoundsCompared
-    names: Names = A_AND_B
+    names: Names
 
     @property
     def answer_changed(self) -> bool:
@@ -209,16 +209,17 @@ class RunsCompared:
 
     @property
     def same_task(self) -> bool:
-        return _task(self.a) == _task(self.b)
+        tasks = [[(turn.role, identity_of(turn.content)) for turn in run.conversation] for run in (self.a, self.b)]
+        return tasks[0] == tasks[1]
 
     @property
     def first_difference(self) -> StepPair | None:
         return self.root.first_difference()
 
 
-def compare_runs(a: RunTrace, b: RunTrace) -> RunsCompared:
+def compare_runs(a: RunTrace, b: RunTrace, names: Names = A_AND_B) -> RunsCompared:
     """Compares two runs as they stand, ended or not. Run B is the one that changed."""
-    return RunsCompared(a, b, _compare_rounds(a, b, a.root, b.root))
+    return RunsCompared(a, b, _compare_rounds(a, b, a.root, b.root), names)
 
 
 def known_origins(a: RoundTrace, b: RoundTrace) -> Origins | None:
@@ -286,13 +287,11 @@ class _Pairing:
         return "edited" if self._worker(0, a.agent) != self._worker(1, b.agent) else "chance"
 
     def _worker(self, run: int, name: str) -> tuple[object, ...]:
+        """Returns what determines the answers of a worker, as the identity of a step has it."""
         spec = next((spec for spec in self._runs[run].pool.workers if spec.name == name), None)
-        return () if spec is None else _asked(spec)
-
-
-def _asked(spec: WorkerSpec) -> tuple[object, ...]:
-    """Returns what determines the answers of a worker, as the identity of a step has it."""
-    return (spec.provider, spec.model, spec.base_url, dict(spec.params), spec.pass_reasoning)
+        return (
+            () if spec is None else (spec.provider, spec.model, spec.base_url, dict(spec.params), spec.pass_reasoning)
+        )
 
 
 def _said(step: StepTrace | None) -> tuple[str, str] | None:
@@ -301,10 +300,6 @@ def _said(step: StepTrace | None) -> tuple[str, str] | None:
 
 def _given(step: StepTrace) -> list[object]:
     return [(message.role, identity_of(message.content)) for message in step.messages]
-
-
-def _task(trace: RunTrace) -> list[object]:
-    return [(turn.role, identity_of(turn.content)) for turn in trace.conversation]
 
 
 # Rounds of one run.
@@ -325,8 +320,8 @@ def compare_rounds(trace: RunTrace, path: Path) -> RunsCompared:
 
     Raises: KeyError if the step opened none.
     """
-    above, opened = round_run(trace, path[:-1]), round_run(trace, path)
-    return replace(compare_runs(above, opened), names=(round_name(path[:-1]), round_name(path)))
+    names = (round_name(path[:-1]), round_name(path))
+    return compare_runs(round_run(trace, path[:-1]), round_run(trace, path), names)
 
 
 def round_run(trace: RunTrace, path: Path) -> RunTrace:
@@ -366,11 +361,7 @@ def _answer(round_: RoundTrace) -> str | None:
     last = round_.steps[-1:]
     if last and last[0].round is not None:
         last = [round_.steps[read] for read in last[0].reads[-1:]]
-    return last[0].output if last and _has_output(last[0]) else None
-
-
-def _has_output(step: StepTrace) -> bool:
-    return step.answered or bool(step.output)
+    return last[0].output if last and (last[0].answered or last[0].output) else None
 
 
 def _duration_ms(round_: RoundTrace) -> float | None:
@@ -526,7 +517,7 @@ def output_words(pair: StepPair, names: Names = A_AND_B) -> str:
         return ", ".join(filter(None, (same, kept, by_hand(pair, names), ended)))
     if said := by_hand(pair, names):
         return f"changed: {said}{f'; {ended}' if ended else ''}"
-    absent = [name for name, step in zip(names, (pair.a, pair.b), strict=True) if not _ran(step)]
+    absent = [name for name, step in zip(names, (pair.a, pair.b), strict=True) if step.started_ms is None]
     if absent and pair.because == "chance":
         return f"changed: the step did not run in {' and '.join(absent)}{f', {ended}' if ended else ''}"
     return f"changed: {BECAUSE[pair.because]}{f'; {ended}' if ended else ''}"
@@ -538,10 +529,6 @@ def by_hand(pair: StepPair, names: Names = A_AND_B) -> str:
     return ", ".join(f"{each.how} by a person in {name}" for name, each in given if each is not None)
 
 
-def _ran(step: StepTrace) -> bool:
-    return step.started_ms is not None
-
-
 def _ended(pair: StepPair, names: Names) -> str:
     return f"{outcome(pair.a)} in {names[0]}, {outcome(pair.b)} in {names[1]}" if pair.ended_otherwise else ""
 
@@ -549,15 +536,12 @@ def _ended(pair: StepPair, names: Names) -> str:
 def part_words(difference: Difference) -> list[tuple[str, str, str]]:
     if difference.before is None or difference.after is None:
         return []
-    return [
-        (part.replace("_", " "), _part(difference.before, part), _part(difference.after, part))
-        for part in difference.fields
-    ]
-
-
-def _part(step: object, part: str) -> str:
-    value = getattr(step, part)
-    return access(value) if part == "access_list" else str(value)
+    found = []
+    for part in difference.fields:
+        was, now = (getattr(step, part) for step in (difference.before, difference.after))
+        words = access if part == "access_list" else str
+        found.append((part.replace("_", " "), words(was), words(now)))
+    return found
 
 
 def agents_of(pair: StepPair) -> str:
@@ -636,16 +620,12 @@ def _run(trace: RunTrace) -> Document:
 
 def _details(compared: RunsCompared) -> Document:
     first = compared.first_difference
+    sides = () if first is None else (("a", first.a), ("b", first.b))
     return {
         "same_task": compared.same_task,
         **_round(compared.root),
-        "first_difference": None if first is None else {"a": _label(first, "a"), "b": _label(first, "b")},
+        "first_difference": {side: None if step is None else label(step.path) for side, step in sides} or None,
     }
-
-
-def _label(pair: StepPair, side: str) -> str | None:
-    step = pair.a if side == "a" else pair.b
-    return None if step is None else label(step.path)
 
 
 def _round(compared: RoundsCompared) -> Document:

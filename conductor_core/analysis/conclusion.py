@@ -184,16 +184,13 @@ def sentences(paragraph: str) -> Iterator[str]:
     for boundary in _BOUNDARY.finditer(paragraph):
         said = paragraph[start : boundary.end()].strip()
         ended = paragraph[max(start, boundary.start() - 12) : boundary.start()]
-        if said and not (_ABBREVIATION.search(ended) and not _is_number_at_end(said, ended)):
+        # "It costs 20. The rest" against "1. First": a number may end a sentence, or begin an item of a list.
+        number = re.search(r"\d\.$", ended) and not _LIST_NUMBER.match(said)
+        if said and (number or not _ABBREVIATION.search(ended)):
             yield said
             start = boundary.end()
     if rest := paragraph[start:].strip():
         yield rest
-
-
-def _is_number_at_end(said: str, ended: str) -> bool:
-    """Whether what looks like a list's number is the end of a sentence: "It costs 20. The rest" against "1. First"."""
-    return bool(re.search(r"\d\.$", ended)) and not _LIST_NUMBER.match(said)
 
 
 # Names that code defines.
@@ -332,9 +329,13 @@ def conclude(text: str, task: str = "") -> Conclusion:
     refusal = mark[1] if mark is not None and refuses(mark[1]) else refusal
     if refusal is not None:
         return Conclusion("declined", _line(refusal))
-    code = bool(blocks) and _is_code(body, blocks)
+    # Mainly code, rather than text that mentions some.
+    code = bool(blocks) and (
+        sum(len(each.code) for each in blocks) >= 0.4 * len(body) or defines_something(blocks[-1].code)
+    )
+    ends_in_code = bool(blocks) and not "\n".join(body.split("\n")[blocks[-1].end :]).strip()
     found = in_json([body, *(block.code for block in blocks)]) if mark is None else None
-    if found is None and not code and not _ends_in_code(body, blocks):
+    if found is None and not code and not ends_in_code:
         mark = max(filter(None, (mark, stated(prose, task))), key=itemgetter(0), default=None)
     found = mark[1] if mark is not None else found
     if found is None and (written := _json([block.code for block in blocks] if code else [body])):
@@ -411,15 +412,6 @@ def _json(texts: Sequence[str]) -> str:
                 json.loads(text)
                 return text
     return ""
-
-
-def _ends_in_code(body: str, blocks: Sequence[Block]) -> bool:
-    return bool(blocks) and not "\n".join(body.split("\n")[blocks[-1].end :]).strip()
-
-
-def _is_code(body: str, blocks: Sequence[Block]) -> bool:
-    """Whether ``body`` is mainly code, rather than text that mentions some."""
-    return sum(len(block.code) for block in blocks) >= 0.4 * len(body) or defines_something(blocks[-1].code)
 
 
 def _line(text: str, *, markup: bool = True) -> str:
@@ -618,7 +610,8 @@ def said_itself(text: str) -> str:
 
 def marked(prose: str) -> Mark | None:
     """Returns the last of what boxes, tags, hashes and labels mark; None: there is no such mark."""
-    found = (_boxes(prose), _tags(prose), _hashes(prose), _labels(prose))
+    tags = (found for found in reversed(list(_TAG.finditer(prose))) if _usable(found[1]))
+    found = (_boxes(prose), next(((tag.start(), tag[1]) for tag in tags), None), _hashes(prose), _labels(prose))
     return max((mark for mark in found if mark is not None), key=itemgetter(0), default=None)
 
 
@@ -642,7 +635,8 @@ def in_json(texts: Sequence[str]) -> str | None:
 def stated(prose: str, task: str) -> Mark | None:
     """Returns X if the last sentence says "the answer is X", or labels X, and X is short; None: it does not."""
     line = prose.rstrip().rpartition("\n")[2][-_LONGEST_LINE:].strip()
-    said = _last_sentence(line)
+    said = [*sentences(line), ""][-2].strip() if line else ""
+    said = said if said.count("**") in (2, 4) else said.strip("*_ ")
     found = _STATES.match(said)
     if found is None and not _LABEL.match(line):
         found = _INLINE_LABEL.match(said)
@@ -717,10 +711,6 @@ def _boxes(prose: str) -> Mark | None:
     return found
 
 
-def _tags(prose: str) -> Mark | None:
-    return next(((tag.start(), tag[1]) for tag in reversed(list(_TAG.finditer(prose))) if _usable(tag[1])), None)
-
-
 def _hashes(prose: str) -> Mark | None:
     """Returns what follows the last ``####``: a number on any line, else what ends a text without headings."""
     lines = list(_HASHES.finditer(prose))
@@ -755,11 +745,6 @@ def _labelled(prose: str, end: int) -> str:
     return "" if "\n" in paragraph or re.match(r"[-*•#>|] |\d{1,2}[.)] ", paragraph) else paragraph
 
 
-def _last_sentence(line: str) -> str:
-    said = [*sentences(line), ""][-2] if line else ""
-    return said.strip() if said.count("**") in (2, 4) else said.strip("*_ ")
-
-
 def _is_short(value: str) -> bool:
     """Whether ``value`` is a value and not the beginning of an explanation."""
     said = first_sentence(value)
@@ -789,18 +774,14 @@ def _words(text: str) -> list[str]:
 
 def opening(body: str, most: int) -> str:
     """Returns how ``body`` begins, in a line of at most ``most`` characters."""
-    said = " ".join(filter(None, _plain_lines(body, most)))
-    return said if len(said) <= most else f"{said[: most - 1].rstrip()}…"
-
-
-def _plain_lines(body: str, most: int) -> Iterator[str]:
+    lines: list[str] = []
     read = 0
     for line in body.split("\n"):
-        if read > most:
-            return
-        if not line.strip().startswith(("```", "~~~")):
-            yield plain(line[: 4 * most])
+        if read <= most and not line.strip().startswith(("```", "~~~")):
+            lines.append(plain(line[: 4 * most]))
             read += len(line)
+    said = " ".join(filter(None, lines))
+    return said if len(said) <= most else f"{said[: most - 1].rstrip()}…"
 
 
 # Runs: an echo of what the last step was asked is not an answer.

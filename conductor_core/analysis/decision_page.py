@@ -9,17 +9,16 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from conductor_core import __version__
 from conductor_core.analysis import decision_record
-from conductor_core.analysis.decision_record import DecisionRecord, StepPart
-from conductor_core.analysis.text_diff import Shown, compare_texts, shortened
+from conductor_core.analysis.decision_record import DecisionRecord, Part
+from conductor_core.analysis.text_diff import compare_texts, shortened
 from conductor_core.chat.messages import data_url_of
 from conductor_core.formats import plural, seconds
 from conductor_core.text import plain
@@ -46,17 +45,12 @@ _TONES = {"completed": ("good", "✓"), "planned": ("good", "✓"), "failed": ("
 _COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    name: str
-    cells: tuple[str, ...]
+class _Grid(NamedTuple):
+    """Who saw what in a round. ``rows``: a text and what became of it, reader by reader."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
     round: str
-    readers: tuple[StepPart, ...]
-    rows: tuple[_Row, ...]
+    readers: tuple[Part, ...]
+    rows: list[tuple[str, list[str]]]
 
 
 def record_page(
@@ -73,7 +67,7 @@ def record_page(
         hidden: how many passages were hidden in the texts.
         now_utc: when the page is made; default: now.
     """
-    style = _style()
+    style = _COMMENT.sub("", Path(__file__).with_name("record.css").read_text(encoding="utf-8"))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
     tone, glyph = _TONES.get(record.status, ("warn", "•"))
@@ -88,10 +82,10 @@ def record_page(
         reasons=_REASONS,
         settings=dict(record.settings),
         images={sha256: data_url_of(kind, data) for sha256, (kind, data) in images.items()},
-        changed_by=_names([*(edit.by.words for edit in record.edits), *(part.by.words for part in record.given)]),
-        approved_by=_names([each.by.words for each in record.approvals if each.by and "approved" in each.decision]),
+        changed_by=_names([*(edit.by for edit in record.edits), *(part.by for part in record.given)]),
+        approved_by=_names([each.by for each in record.approvals if each.by and "approved" in each.decision]),
         went_to=_went_to(record),
-        difference=_difference,
+        difference=lambda before, after: shortened(compare_texts(before, after)),
         hidden=hidden,
         made_by=MADE_BY,
         now_utc=now_utc or datetime.now(UTC),
@@ -108,40 +102,31 @@ def _went_to(record: DecisionRecord) -> str:
     return f"the imported file says: {told}" if any(each.of_file for each in record.egress) else told
 
 
-def _grids(steps: Sequence[StepPart]) -> Iterator[_Grid]:
+def _grids(steps: Sequence[Part]) -> Iterator[_Grid]:
     """Yields who saw what, for each round whose steps fit on a sheet."""
     by_round = sorted(steps, key=_round_of)
     for round_, group in groupby(by_round, key=_round_of):
         readers = tuple(group)
         if len(readers) > _MOST_READERS:
             continue
-        rows = [_Row("the task", tuple(step.question for step in readers))]
+        rows = [("the task", [step.question for step in readers])]
         for place, source in enumerate(readers[:-1]):
-            cells = tuple("own" if at <= place else _cell(source, reader) for at, reader in enumerate(readers))
-            rows.append(_Row(f"output of step {source.label}", cells))
-        yield _Grid(round_, readers, tuple(rows))
+            cells = ["own" if at <= place else _cell(source, reader) for at, reader in enumerate(readers)]
+            rows.append((f"output of step {source.label}", cells))
+        yield _Grid(round_, readers, rows)
 
 
-def _round_of(step: StepPart) -> str:
-    return step.label.rpartition(".")[0]
+def _round_of(step: Part) -> str:
+    return str(step.label).rpartition(".")[0]
 
 
-def _cell(source: StepPart, reader: StepPart) -> str:
+def _cell(source: Part, reader: Part) -> str:
     """Returns what ``reader`` got of the output of ``source``, a step before it."""
     if any(piece.source == source.label for piece in reader.granted):
         return "granted"
     if any(piece.source == source.label and piece.sha256 for piece in reader.withheld):
         return "withheld"
     return "absent" if reader.identity is not None else "unasked"
-
-
-def _difference(before: str, after: str) -> list[Shown]:
-    return shortened(compare_texts(before, after))
-
-
-@cache
-def _style() -> str:
-    return _COMMENT.sub("", Path(__file__).with_name("record.css").read_text(encoding="utf-8"))
 
 
 @cache
@@ -166,7 +151,7 @@ def _template(name: str) -> "Template":
         "plural": plural,
         "grouped": "{:,}".format,
         "one": _one,
-        "barred": _barred,
+        "barred": lambda text: "\n".join(f"    | {line}" for line in _inert(text).split("\n")),
     }
     return environment.get_template(name)
 
@@ -188,10 +173,6 @@ def record_text(record: DecisionRecord, hidden: int = 0) -> str:
     settings = dict(record.settings)
     text = _template("record.txt").render(r=record, hidden=hidden, settings=settings, questions=_QUESTION).rstrip("\n")
     return "".join(f"{line}\n" for before, line in pairwise(["", *text.split("\n")]) if line or before)
-
-
-def _barred(text: str) -> str:
-    return "\n".join(f"    | {line}" for line in _inert(text).split("\n"))
 
 
 def _one(text: str) -> str:

@@ -5,14 +5,13 @@ markup.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from conductor_core.analysis.compare import Difference, compare_plans, compare_runs
+from conductor_core.analysis.compare import compare_plans, compare_runs
 from conductor_core.analysis.conclusion import conclude
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
-from conductor_core.chat.messages import ConductorInfo, ImagePart, Message, Usage
-from conductor_core.providers.servers import server_of, server_of_conductor
+from conductor_core.chat.messages import ConductorInfo, Usage
+from conductor_core.providers.servers import server_of
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
 from conductor_core.run.context_flow import (
@@ -32,32 +31,27 @@ from conductor_core.run.trace import (
     Approval,
     Paid,
     RoundTrace,
-    RunStatus,
     RunTrace,
-    StepStatus,
     StepTrace,
     fold,
 )
-from conductor_core.run.values import Alternatives, Path, label
+from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, AccessList, Frozen
 
 NoteKind = Literal["unfinished", "damaged", "simulated", "imported", "recorded", "written", "reused", "edited"]
 
 
-class Part(Frozen):
-    @classmethod
-    def of(cls, source: object, /, **others: Any) -> Self:
-        """Takes each field that is not among ``others`` from the attribute of ``source`` with its name."""
-        return cls.model_validate(
-            {name: others[name] if name in others else getattr(source, name) for name in cls.model_fields}
-        )
+class Part:
+    """A part of a run as a reader needs it: with words of ours; all else is an attribute of its ``source``."""
 
+    def __init__(self, source: object, /, **words: Any) -> None:
+        self._source = source
+        vars(self).update(words)
 
-class Who(Frozen):
-    """Somebody who caused something. ``words`` are for people; they say so if only a file says who it was."""
-
-    words: str
-    caller: Caller
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._source, name)
 
 
 class Note(Frozen):
@@ -65,74 +59,6 @@ class Note(Frozen):
 
     kind: NoteKind
     text: str
-
-
-class PlannedStep(Part):
-    """A step of a plan. ``access``: its access list in words."""
-
-    label: str
-    agent: str
-    instruction: str
-    access: str
-
-
-class RejectedText(Part):
-    """What a Conductor wrote that is no usable plan, and why not."""
-
-    attempt: int
-    raw: str
-    faults: tuple[str, ...]
-
-
-class PlanPart(Part):
-    """One plan: of the run, or of a round that a step opened.
-
-    Attributes:
-        round: label of the step that opened the round; empty for the first.
-        written_by: in words. at_utc: when it was there.
-        raw: the Conductor's text; empty for a plan that was given.
-        steps: as carried out, after all edits.
-    """
-
-    round: str
-    written_by: str
-    at_utc: datetime | None
-    topology: str
-    raw: str
-    repairs: tuple[str, ...]
-    warnings: tuple[str, ...]
-    considered: tuple[Alternatives, ...]
-    rejected: tuple[RejectedText, ...]
-    steps: tuple[PlannedStep, ...]
-
-
-class PlanEdit(Frozen):
-    """A change of a plan.
-
-    Attributes:
-        changes: a sentence a step.
-        differences: each changed step before and after.
-        command: id of the command that asked for it while the run waited; None: it came with the request.
-    """
-
-    round: str
-    at_utc: datetime
-    by: Who
-    changes: tuple[str, ...]
-    differences: tuple[Difference, ...]
-    command: int | None
-
-
-class GivenPart(Frozen):
-    """An output that a person gave. ``before``: the parent run's output of that step; None: it is not known."""
-
-    step: str
-    agent: str
-    how: Literal["written", "pinned"]
-    by: Who
-    source: str
-    before: str | None
-    after: str
 
 
 class Against(Frozen):
@@ -151,111 +77,12 @@ class Against(Frozen):
     changed: tuple[tuple[str, str], ...] = ()
 
 
-class Piece(Part):
-    """An earlier output that a step was given or denied. ``sha256`` is empty if there was none yet."""
-
-    source: str
-    agent: str
-    sha256: str
-    characters: int
-    tokens: int
-    given: str
-
-
 class Sent(Frozen):
     """One message as it was sent. ``same_as`` names the text that it repeats; ``text`` is then empty."""
 
     role: str
     text: str
     same_as: str = ""
-
-
-class StepPart(Part):
-    """One step: what it was told, what it saw, what it answered.
-
-    Attributes:
-        label: its number, ``2.0`` for step 0 of the round that step 2 opened.
-        where: provider and host in words. question: how it stood to the task.
-        instead: why no worker was asked; empty: one was.
-        at_utc: when the call began. output_sha256: of the output in UTF-8.
-    """
-
-    label: str
-    agent: str
-    where: str
-    simulated: bool
-    status: StepStatus
-    instruction: str
-    access: str
-    question: CellState
-    granted: tuple[Piece, ...]
-    withheld: tuple[Piece, ...]
-    sent: tuple[Sent, ...]
-    instead: str
-    at_utc: datetime | None
-    duration_ms: float | None
-    output: str
-    output_sha256: str | None
-    reasoning: str
-    identity: str | None
-
-
-class ApprovalPart(Part):
-    """A request for an approval and what became of it. ``decision``: in words. ``by``: None if nobody decided."""
-
-    what: str
-    rules: tuple[str, ...]
-    most: str
-    requested_at_utc: datetime
-    decision: str
-    decided_at_utc: datetime | None
-    by: Who | None
-    note: str
-
-
-class RefusedPart(Part):
-    asked: str
-    reason: str
-    at_utc: datetime
-    by: Who
-
-
-class Copy(Part):
-    """What a server got of one text.
-
-    Attributes:
-        source: ``the question`` or ``step 2``. sha256: of the text.
-        times: how many prompts held it. reused: how many of them an earlier run sent.
-    """
-
-    source: str
-    sha256: str
-    times: int
-    reused: int
-    tokens: int
-
-
-class Egress(Part):
-    """One provider and host, and what went there.
-
-    Attributes:
-        host: empty: this process, so that nothing left it.
-        received: texts that were in a prompt to it. wrote: the outputs that came from it.
-        never: the texts of the run that were in no prompt to it and did not come from it.
-        beside: what calls said beside their prompts: path, model and parameters, a line each.
-        traces: whether it was sent traces of the run, and no prompt. of_file: whether only an imported file says so.
-    """
-
-    provider: str
-    host: str
-    simulated: bool
-    agents: tuple[str, ...]
-    received: tuple[Copy, ...]
-    wrote: tuple[str, ...]
-    never: tuple[str, ...]
-    beside: tuple[str, ...] = ()
-    traces: bool = False
-    of_file: bool = False
 
 
 class Spending(Frozen):
@@ -278,66 +105,28 @@ class Failure(Frozen):
 
 
 class DecisionRecord(Part):
-    """A run as an auditor reads it.
+    """A run as an auditor reads it: its trace, with words.
 
     Attributes:
+        notes: what must be known first. asked_by, ended_by: people in words.
         events: how many were read. first, last: their sequences in the log; None: not known.
+        headline: the value that the answer marks, or the name of what its code defines; "" without one.
+        answer_from: the label of its step. against: None for a run that is no re-run.
         settings: name and value, in words.
+        plans: of the run and of each round that a step opened. edits: changes of plans, with the plan before and after.
+        given: outputs that people gave. steps: what each was told, saw and answered. approvals, refused: requests.
+        egress: a provider and host each, and what went there.
         cost: of the run. cost_parts: of its calls, by plan and step. broken_off: whether a part of it was cut by the
             run's end and counts by estimate.
     """
-
-    run_id: str
-    status: RunStatus
-    notes: tuple[Note, ...]
-    asked_by: Who
-    created_at_utc: datetime
-    ended_at_utc: datetime | None
-    ended_by: Who | None
-    duration_ms: float | None
-    purpose: str
-    batch: str
-    app_version: str
-    events: int
-    first: int | None
-    last: int | None
-    task: str
-    images: tuple[ImagePart, ...]
-    turns_before: tuple[Message, ...]
-    answer: str | None
-    answer_from: str
-    against: Against | None
-    settings: tuple[tuple[str, str], ...]
-    plans: tuple[PlanPart, ...]
-    edits: tuple[PlanEdit, ...]
-    given: tuple[GivenPart, ...]
-    steps: tuple[StepPart, ...]
-    approvals: tuple[ApprovalPart, ...]
-    refused: tuple[RefusedPart, ...]
-    egress: tuple[Egress, ...]
-    usage: Usage
-    cost: str
-    basis: str
-    cost_parts: tuple[Spending, ...]
-    broken_off: bool
-    failures: tuple[Failure, ...]
-
-    @property
-    def headline(self) -> str:
-        """The value that the answer marks, or the name of what its code defines; "" without one."""
-        if self.answer is None:
-            return ""
-        told = next((step.instruction for step in self.steps if step.label == self.answer_from), "")
-        return conclude(self.answer, f"{self.task}\n{told}").headline
 
 
 # Words: who, where, when and how.
 
 
-def who(trace: RunTrace, caller: Caller | None) -> Who:
+def who(trace: RunTrace, caller: Caller | None) -> str:
     """Returns who caused something in a run. Of an imported run that is its file's word, if it did not come with us."""
-    caller = caller or Caller()
-    return Who(words=f"{caller.in_words}{says_the_file(trace)}", caller=caller)
+    return f"{(caller or Caller()).in_words}{says_the_file(trace)}"
 
 
 def says_the_file(trace: RunTrace) -> str:
@@ -361,7 +150,7 @@ def conductor(info: ConductorInfo | None) -> str:
     """Returns which Conductor wrote a plan, and where it ran."""
     if info is None:
         return "a Conductor that the record does not name"
-    host = server_of_conductor(info)
+    host = server_of(info)
     device = f" {info.runs_in}" if info.device else ""
     where = f"in this process{device}" if info.kind == "local" else f"at {host or 'a server'}"
     prompt = f", with a prompt of its own (sha256 {info.prompt_sha256})" if info.prompt_sha256 else ""
@@ -430,20 +219,20 @@ def steps(paths: Sequence[Path]) -> str:
 # Steps: what each was told, what it saw and did not see, what it answered.
 
 
-def step_parts(trace: RunTrace, events: Sequence[Event], flow: ContextFlow) -> tuple[StepPart, ...]:
+def step_parts(trace: RunTrace, events: Sequence[Event], flow: ContextFlow) -> tuple[Part, ...]:
     """Returns every step, each before the steps of the round that it opened."""
     begun = {event.path: event.at_utc for event in events if isinstance(event, ev.StepStarted)}
     rounds = {round_.path: round_ for round_ in flow.rounds}
     known = _known_texts(trace)
     return tuple(
-        StepPart.of(
+        Part(
             step,
             label=label(step.path),
             where=where(trace, step.answered_by or step.agent),
             access=access(step.access_list),
             question=_question(rounds.get(step.path[:-1]), step),
-            granted=tuple(Piece.of(output, source=label(output.path)) for output in step.granted),
-            withheld=tuple(Piece.of(output, source=label(output.path)) for output in step.withheld),
+            granted=tuple(Part(output, source=label(output.path)) for output in step.granted),
+            withheld=tuple(Part(output, source=label(output.path)) for output in step.withheld),
             sent=tuple(_sent(step, known)),
             instead=instead(trace, step),
             at_utc=begun.get(step.path),
@@ -480,11 +269,11 @@ def _sent(step: StepTrace, known: Mapping[str, str]) -> Iterator[Sent]:
 # Plans: who wrote each, and what people changed in it.
 
 
-def plan_parts(trace: RunTrace, events: Sequence[Event]) -> tuple[PlanPart, ...]:
+def plan_parts(trace: RunTrace, events: Sequence[Event]) -> tuple[Part, ...]:
     """Returns the plan of each round that has one, or that the Conductor was asked for."""
     written = {event.round: event.at_utc for event in events if isinstance(event, ev.PlanCompleted)}
     return tuple(
-        PlanPart.of(
+        Part(
             round_,
             round=label(round_.path),
             written_by=_written_by(trace, round_),
@@ -492,11 +281,9 @@ def plan_parts(trace: RunTrace, events: Sequence[Event]) -> tuple[PlanPart, ...]
             topology=round_.topology or "",
             warnings=tuple(warning.message for warning in round_.warnings),
             rejected=tuple(
-                RejectedText.of(plan, faults=tuple(fault.message for fault in plan.faults)) for plan in round_.rejected
+                Part(plan, faults=tuple(fault.message for fault in plan.faults)) for plan in round_.rejected
             ),
-            steps=tuple(
-                PlannedStep.of(step, label=label(step.path), access=access(step.access_list)) for step in round_.steps
-            ),
+            steps=tuple(Part(step, label=label(step.path), access=access(step.access_list)) for step in round_.steps),
         )
         for round_ in trace.root.rounds()
         if round_.workflow is not None or round_.messages or round_.rejected
@@ -508,30 +295,24 @@ def _written_by(trace: RunTrace, round_: RoundTrace) -> str:
         case "conductor":
             return f"{conductor(trace.conductor)}{says_the_file(trace)}"
         case "file":
-            return f"{who(trace, trace.caller).words}, who gave it as a workflow"
+            return f"{who(trace, trace.caller)}, who gave it as a workflow"
         case "parent":
             return f"taken over from run {trace.parent_run_id}"
     return f"nobody yet; {conductor(trace.conductor)} was asked"
 
 
-def plan_edits(trace: RunTrace, events: Sequence[Event]) -> tuple[PlanEdit, ...]:
-    """Returns the edits in the order in which they were made, each with the plan before and after it."""
-    edits = []
+def _edits(trace: RunTrace, events: Sequence[Event]) -> Iterator[Part]:
+    """Yields the edits in the order in which they were made, each with the plan before and after it.
+
+    ``changes``: a sentence a step. ``differences``: each changed step before and after. ``command``: that asked for it
+    while the run waited; None: it came with the request.
+    """
     for event in events:
-        if not isinstance(event, ev.PlanEdited):
-            continue
-        compared = compare_plans(event.before, event.after, event.origins)
-        edits.append(
-            PlanEdit(
-                round=label(event.round),
-                at_utc=event.at_utc,
-                by=who(trace, event.caller),
-                changes=compared.changes.sentences(event.before, event.after),
-                differences=compared.differences,
-                command=event.command,
-            )
-        )
-    return tuple(edits)
+        if isinstance(event, ev.PlanEdited):
+            compared = compare_plans(event.before, event.after, event.origins)
+            changes = compared.changes.sentences(event.before, event.after)
+            by, differences = who(trace, event.caller), compared.differences
+            yield Part(event, round=label(event.round), by=by, changes=changes, differences=differences)
 
 
 def decision_record(
@@ -556,8 +337,10 @@ def decision_record(
     flow = context_flow(trace)
     cost, made = cost_so_far(trace), calls(events)
     end = events[-1] if events[-1].kind in FINAL_KINDS else None
-    return DecisionRecord.of(
+    told = "" if trace.last is None else trace.last.instruction
+    return DecisionRecord(
         trace,
+        headline="" if trace.answer is None else conclude(trace.answer, f"{trace.task}\n{told}").headline,
         notes=tuple(Note(kind=kind, text=text) for kind, text in _notes(trace, damage)),
         asked_by=who(trace, trace.caller),
         ended_at_utc=None if end is None else end.at_utc,
@@ -570,11 +353,11 @@ def decision_record(
         against=_against(trace, parent),
         settings=tuple(_settings(trace)),
         plans=plan_parts(trace, events),
-        edits=plan_edits(trace, events),
+        edits=tuple(_edits(trace, events)),
         given=tuple(_given(trace, parent)),
         steps=step_parts(trace, events, flow),
         approvals=tuple(_approval(trace, approval) for approval in trace.approvals),
-        refused=tuple(RefusedPart.of(each, by=who(trace, each.caller)) for each in trace.refused),
+        refused=tuple(Part(each, by=who(trace, each.caller)) for each in trace.refused),
         egress=tuple(_egress(trace, server, made, of_file=flow.of_file) for server in flow.servers),
         cost=str(cost),
         basis=_basis(trace, trace),
@@ -659,17 +442,16 @@ def _against(trace: RunTrace, parent: RunTrace | None) -> Against | None:
     )
 
 
-def _given(trace: RunTrace, parent: RunTrace | None) -> Iterator[GivenPart]:
-    """Yields the outputs that people gave, beside those of the same steps in the parent run."""
-    compared = None if parent is None else compare_runs(parent, trace)
+def _given(trace: RunTrace, parent: RunTrace | None) -> Iterator[Part]:
+    """Yields the outputs that people gave: each ``after``, and ``before`` in the parent run; None: it is not known."""
+    pairs = () if parent is None else tuple(compare_runs(parent, trace).root.walk())
     for step in trace.walk():
         if step.given is None:
             continue
-        pairs = () if compared is None else tuple(compared.root.walk())
         was = next((pair.a for pair in pairs if pair.b is not None and pair.b.path == step.path), None)
-        yield GivenPart(
+        yield Part(
+            step,
             step=label(step.path),
-            agent=step.agent,
             how=step.given.how,
             by=who(trace, step.given.caller),
             source=step.given.in_words,
@@ -678,7 +460,7 @@ def _given(trace: RunTrace, parent: RunTrace | None) -> Iterator[GivenPart]:
         )
 
 
-def _approval(trace: RunTrace, approval: Approval) -> ApprovalPart:
+def _approval(trace: RunTrace, approval: Approval) -> Part:
     decided = {"open": "nobody has decided", "replaced": "replaced by an edit", "denied": "denied"}
     decision = decided.get(approval.status, "approved")
     if approval.rest:
@@ -687,7 +469,7 @@ def _approval(trace: RunTrace, approval: Approval) -> ApprovalPart:
         decision += f", taken over from run {approval.carried_from}"
     cost = Cost(approval.most_usd, approval.most_usd or 0.0)
     most = "" if approval.of == "conductor" else f"at most {approval.most.total_tokens:,} tokens, {cost.in_line}"
-    return ApprovalPart.of(
+    return Part(
         approval,
         what=f"{approval.what}{f' to {approval.agent}' if approval.agent else ''}",
         most=most,
@@ -696,15 +478,15 @@ def _approval(trace: RunTrace, approval: Approval) -> ApprovalPart:
     )
 
 
-def _egress(trace: RunTrace, server: ServerContext, made: Sequence[Call], *, of_file: bool) -> Egress:
+def _egress(trace: RunTrace, server: ServerContext, made: Sequence[Call], *, of_file: bool) -> Part:
     digests: dict[Path | None, str] = {step.path: step.output_sha256 or "" for step in trace.walk()}
     got = [each for each in server.received if each.times]
     there = [call for call in made if (call.provider, call.host) == (server.provider, server.host)]
     beside = [line for call in there if call.of != "traces" for text in call.beside for line in text.splitlines()]
-    return Egress.of(
+    return Part(
         server,
         received=tuple(
-            Copy.of(each, source=source_name(each.source), sha256=digests.get(each.source, "")) for each in got
+            Part(each, source=source_name(each.source), sha256=digests.get(each.source, "")) for each in got
         ),
         wrote=tuple(source_name(each.source) for each in server.received if each.wrote),
         never=tuple(source_name(each.source) for each in server.received if not each.times and not each.wrote),
@@ -733,14 +515,6 @@ def _spending(trace: RunTrace) -> Iterator[Spending]:
     for what, agent, part in parts:
         cost = cost_of_part(trace, part)
         yield Spending(what=what, agent=agent, usage=part.usage, cost=str(cost), basis=_basis(trace, part))
-    told = sum(part.usage.total_tokens for _, _, part in parts)
-    if trace.broken_off.total_tokens and told < trace.usage.total_tokens:
-        # An older record does not say whose calls these were.
-        usd = trace.broken_off_usd
-        cost = Cost(None if trace.cost_usd is None else usd, usd)
-        yield Spending(
-            what="calls that the run's end cut off", agent="", usage=trace.broken_off, cost=str(cost), basis=""
-        )
 
 
 def _failures(trace: RunTrace) -> Iterator[Failure]:

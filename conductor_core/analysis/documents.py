@@ -34,8 +34,9 @@ _WRITING = (
 )  # fmt: skip
 _STEP = (
     "index", "path", "instruction", "agent", "access_list", "reads", "status", "simulated", "output", "reasoning",
-    "incomplete", "finish_reason", "refusal", "tool_calls", "departures", "answered_by", "passed_on", "model", "usage",
-    *_SPENT, "started_ms", "first_token_ms", "duration_ms", "reused_from", "given", "reused_path", "reused_imported",
+    "incomplete", "finish_reason", "refusal", "tool_calls", "departures", "answered_by", "passed_on", "model",
+    "weights", "usage", *_SPENT, "started_ms", "first_token_ms", "duration_ms", "reused_from", "given", "reused_path",
+    "reused_imported",
     "error", "skipped_because", "retries", "round", "with_round", "waits_for_a_slot",
 )  # fmt: skip
 _OF_THE_CALL = ("identity", "output_sha256", "messages", "granted", "withheld")

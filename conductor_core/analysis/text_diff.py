@@ -127,7 +127,10 @@ def _hunks(pieces: Iterable[Piece]) -> list[Hunk]:
 
 def _tidy(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     """Lets changes swallow the little in common that lies between them: two texts read better than a mosaic."""
-    hunks = _joined(_joined(_hunks(pieces), _wordless), _island)
+    hunks = _joined(_hunks(pieces), lambda _before, same, _after: "\n\n" not in same and not re.search(r"\w", same))
+    hunks = _joined(
+        hunks, lambda before, same, after: len(same.split()) <= SHORT_ISLAND and 2 * len(same.split()) < before + after
+    )
     return _merged(
         piece
         for removed, added, same in hunks
@@ -159,15 +162,6 @@ def _one(group: Sequence[Hunk]) -> Hunk:
     removed = "".join(hunk.removed + text for hunk, text in zip(group, between, strict=True))
     added = "".join(hunk.added + text for hunk, text in zip(group, between, strict=True))
     return Hunk(removed, added, group[-1].same)
-
-
-def _wordless(_before: int, between: str, _after: int) -> bool:
-    return "\n\n" not in between and not re.search(r"\w", between)
-
-
-def _island(before: int, between: str, after: int) -> bool:
-    words = len(between.split())
-    return words <= SHORT_ISLAND and 2 * words < before + after
 
 
 def _merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from conductor_core.chat.messages import ImageType, LoadedImage
 from conductor_core.errors import BadInput
-from conductor_core.files import open_regular
+from conductor_core.files import Unread, read_named
 from conductor_core.privacy.masking import one_line
 
 MOST_FILE_BYTES = 20 << 20
@@ -33,16 +33,9 @@ def read_image(path: Path) -> LoadedImage:
     """Reads and prepares an image file. Raises: BadInput."""
     name = f"image {one_line(str(path), limit=120)}"
     try:
-        with open_regular(path) as file:
-            raw = file.read(MOST_FILE_BYTES + 1)
-    except FileNotFoundError:
-        raise BadInput(f"{name}: no such file") from None
-    except IsADirectoryError:
-        raise BadInput(f"{name}: it is a folder") from None
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise BadInput(f"{name}: it cannot be read: {why}") from error
-    return prepare(raw, name)
+        return prepare(read_named(path, MOST_FILE_BYTES), name)
+    except Unread as error:
+        raise BadInput(f"{name}: {error}") from error
 
 
 def prepare(raw: bytes, name: str) -> LoadedImage:
@@ -111,7 +104,6 @@ def _decoded(raw: bytes, name: str) -> tuple[Image.Image, str]:
 
 
 def _plain(image: Image.Image) -> Image.Image:
-    """Returns the pixels alone, as grey, colour, or colour with transparency."""
     if image.mode not in ("L", "RGB", "RGBA"):
         transparent = "transparency" in image.info or image.mode in ("LA", "PA", "La", "RGBa")
         image = image.convert("RGBA" if transparent else "RGB")

@@ -10,11 +10,14 @@ from typing import Annotated, Any, Literal, Protocol, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from conductor_core.precision import Packed
 from conductor_core.workflow.model import Frozen
 
 Ending = Literal["completed", "refused", "filtered", "cut", "empty"]
 """How an answer ended, as its provider says. All but the first are incomplete."""
+
+Packed = Literal["int8", "int4"]
+PrecisionChoice = Literal["auto", "bf16", "int8", "int4"]
+"""The number formats that packed weights had, and what was asked for, in records of versions that packed them."""
 
 OnIncomplete = Literal["allow", "stop", "more_tokens", "fallback"]
 """What happens to a step with an incomplete answer: only ``allow`` passes its output to the steps that read it.
@@ -77,7 +80,6 @@ class ImagePart(Frozen):
 
     @classmethod
     def of(cls, loaded: "LoadedImage") -> "ImagePart":
-        """Returns a loaded image without its bytes."""
         return cls(**loaded.model_dump())
 
     @property
@@ -111,7 +113,6 @@ def data_url(part: ImagePart) -> str:
 
 
 def data_url_of(media_type: str, data: bytes) -> str:
-    """Returns a content as a URL that holds it."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
@@ -144,12 +145,10 @@ def content_of(text: str, images: Sequence[ImagePart] = ()) -> Content:
 
 
 def parts_of(content: Content) -> tuple[Part, ...]:
-    """Returns the parts of a content; one for plain text."""
     return (TextPart(text=content),) if isinstance(content, str) else content
 
 
 def images_in(content: Content) -> tuple[ImagePart, ...]:
-    """Returns the images of a content, in order."""
     return () if isinstance(content, str) else tuple(part for part in content if isinstance(part, ImagePart))
 
 
@@ -191,7 +190,6 @@ class Message(Frozen):
 
     @property
     def text(self) -> str:
-        """The content as text. Parts that are not text are described in brackets."""
         return in_words(self.content)
 
 
@@ -401,14 +399,14 @@ def sum_of_costs(costs_usd: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of the answer, in order. No model of pydantic: an answer has hundreds, and none is stored."""
+    """A piece of an answer or a plan, in order. No model of pydantic: there are hundreds, and none is stored."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """A piece of the model's visible thinking: shown and logged, never passed on to later steps."""
+    """A piece of the model's visible thinking: shown and logged, part of no plan, never passed on to later steps."""
 
     text: str
 
@@ -464,6 +462,17 @@ class ToolCall(Frozen):
     arguments: str = ""
 
 
+class Weights(Frozen):
+    """The model that wrote an answer, as this program read it from its file.
+
+    Attributes:
+        parameters: how many numbers it has. sha256: of its file; None where that was not known in time.
+    """
+
+    parameters: int = Field(ge=0)
+    sha256: str | None = None
+
+
 class Finished(Frozen):
     """The provider said that the answer is complete. A stream without this was cut.
 
@@ -472,6 +481,7 @@ class Finished(Frozen):
         refusal: what the model, or a filter, said instead of an answer.
         tool_calls: the tools that it called instead of answering, or besides.
         departures: how the call or its answer departed from what was asked for.
+        weights: of a model whose file this program opened itself.
     """
 
     finish_reason: FinishReason
@@ -481,9 +491,9 @@ class Finished(Frozen):
     refusal: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     departures: tuple[Departure, ...] = ()
+    weights: Weights | None = None
 
     def ending(self, text: str) -> Ending:
-        """Returns how an answer ended whose whole text is ``text``."""
         if self.finish_reason == "content_filter":
             return "filtered"
         if self.refusal or self.finish_reason == "refusal":
@@ -556,20 +566,7 @@ class ConductorInfo(Frozen):
 
     @property
     def price(self) -> Price | None:
-        """What its tokens cost. None: unknown; their cost is then recorded as None, never as zero."""
         return FREE if self.usd_per_mtok is None and self.kind == "local" else self.usd_per_mtok
-
-
-class PlanText(Frozen):
-    """A piece of the Conductor's completion, in order."""
-
-    text: str
-
-
-class PlanThought(Frozen):
-    """A piece of reasoning that a Conductor's server sends apart: shown and logged, but no part of the completion."""
-
-    text: str
 
 
 class TokenChoice(Frozen):
@@ -587,23 +584,18 @@ class TokenChoice(Frozen):
     options: tuple[tuple[str, float], ...]
 
 
-class PlanFinished(Frozen):
+class PlanFinished(Finished):
     """The Conductor's completion has ended; with the ``finish_reason`` ``length`` its token limit cut it off.
 
-    ``cost_usd``, ``refusal`` and ``tool_calls`` are as in ``Finished``. ``reasoning`` came apart from the text.
-    ``choices`` is empty if the model does not tell its probabilities. ``told_by_server``: their options are the
-    likeliest that a server named, of all its vocabulary; for ``TokenChoice`` that of our own model holds.
+    ``reasoning`` came apart from the text. ``choices`` is empty if the model does not tell its probabilities.
+    ``told_by_server``: their options are the likeliest that a server named, of all its vocabulary; for ``TokenChoice``
+    that of our own model holds.
     """
 
-    finish_reason: FinishReason
     usage: Usage
-    cost_usd: float | None = None
-    refusal: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
     choices: tuple[TokenChoice, ...] = ()
     told_by_server: bool = False
-    departures: tuple[Departure, ...] = ()
 
 
 class ParentPlan(Frozen):
@@ -647,7 +639,7 @@ class Conductor(Protocol):
         """Returns the exact prompt for ``request``, for the record."""
         ...
 
-    def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
+    def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | ReasoningDelta | PlanFinished]:
         """Streams the completion; the last item is ``PlanFinished``. Cancelling stops it. Raises: ConductorError."""
         ...
 

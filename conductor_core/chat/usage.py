@@ -153,5 +153,4 @@ def _content_tokens(content: Content) -> int:
 
 
 def tokens_of(characters: int) -> int:
-    """Estimates the tokens of a text of so many characters."""
     return -(-characters // 4)

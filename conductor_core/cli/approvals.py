@@ -10,10 +10,9 @@ import typer
 
 from conductor_core.analysis import documents
 from conductor_core.cli import inputs, live, options
-from conductor_core.cli.carry_out import exit_code, follow, opened_engine, print_outcome, watch
-from conductor_core.cli.live import ProgressView, summary
-from conductor_core.cli.output import one_line, print_json, print_notes
-from conductor_core.cli.wiring import opened_store
+from conductor_core.cli.inputs import opened_store
+from conductor_core.cli.live import ProgressView, exit_code, follow, opened_engine, print_outcome, summary, watch
+from conductor_core.cli.output import one_line, print_either, print_json, print_notes
 from conductor_core.engine.approvals import cancel as cancel_run
 from conductor_core.errors import BadInput, EventOutOfOrder, NotHeard, RunHasEnded
 from conductor_core.formats import run_word
@@ -29,17 +28,14 @@ def waiting(db: options.Db = None, as_json: options.AsJson = False) -> int:
     with opened_store(db, inputs.read_settings(), read=True) as store:
         found = store.waiting()
         print_notes(store)
-    if as_json:
-        print_json({"waiting": [_document(trace) for trace in found]})
-        return 0
+    lines = [] if found else ["no run waits for an approval"]
     for trace in found:
         since = trace.waiting_since_utc or trace.asked_for[0].requested_at_utc
         others = "" if trace.status == "waiting" else " · other steps still run"
-        print(f"{one_line(trace.run_id, 60)}  since {since:%Y-%m-%d %H:%M:%S} UTC{others}  {one_line(trace.task, 80)}")
-        for approval in trace.asked_for:
-            print(f"  {live.asked(approval)} · gate {', '.join(approval.rules)}")
-    if not found:
-        print("no run waits for an approval")
+        head = f"{one_line(trace.run_id, 60)}  since {since:%Y-%m-%d %H:%M:%S} UTC{others}"
+        lines += [f"{head}  {one_line(trace.task, 80)}"]
+        lines += [f"  {live.asked(approval)} · gate {', '.join(approval.rules)}" for approval in trace.asked_for]
+    print_either(as_json, lambda: {"waiting": [_document(trace) for trace in found]}, lambda: lines)
     return 0
 
 
@@ -100,12 +96,8 @@ def deny(
 
 
 def _document(trace: RunTrace) -> documents.Document:
-    return {
-        "run_id": trace.run_id,
-        "task": trace.task,
-        "status": trace.status,
-        **documents.waiting_document(trace),
-    }
+    named = {"run_id": trace.run_id, "task": trace.task, "status": trace.status}
+    return named | documents.waiting_document(trace)
 
 
 def _that_waits(store: Store, run_id: str) -> tuple[RunTrace, int]:

@@ -23,9 +23,9 @@ from conductor_core.blame.experiments import (
 from conductor_core.blame.report import blame_document
 from conductor_core.blame.runs import CONCURRENCY, SIMULATED_CONCURRENCY, Blame, CarryingOut, Verdicts, recorded
 from conductor_core.cli import inputs, options
-from conductor_core.cli.carry_out import opened_engine, ready, stopping
-from conductor_core.cli.output import one_line, print_json, print_not_on_record, table
-from conductor_core.cli.wiring import opened_store
+from conductor_core.cli.inputs import opened_store
+from conductor_core.cli.live import opened_engine, ready, stopping
+from conductor_core.cli.output import one_line, print_either, print_not_on_record, table
 from conductor_core.run.actor import local_caller
 from conductor_core.settings import Settings
 
@@ -67,8 +67,6 @@ def blame_command(
     db: options.Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
-    _conductor: options.UnusedConductor = None,
-    _pool: options.UnusedPool = None,
 ) -> int:
     """Each step is re-run, each access cut or granted, and all below runs again, N times; everything else is reused.
     The same is replayed without the change. Replays are runs: `runs --replays` and History list them. Stopped, the same
@@ -133,10 +131,11 @@ async def _until_stopped(work: CarryingOut) -> list[int]:
 
 def _print(blame: Blame, why: str | None, *, as_json: bool) -> int:
     ranking = effects(blame.experiments, blame.answers(), blame.count)
-    if as_json:
-        print_json({**blame_document(blame, ranking), "stopped": why})
-    else:
-        print("\n".join([*_lines(blame, ranking), *([one_line(why, 1000)] if why else [])]))
+    print_either(
+        as_json,
+        lambda: {**blame_document(blame, ranking), "stopped": why},
+        lambda: [*_lines(blame, ranking), *([one_line(why, 1000)] if why else [])],
+    )
     return 0
 
 

@@ -10,7 +10,7 @@ from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import workflow_lines
-from conductor_core.cli.output import access_words, one_line, print_json
+from conductor_core.cli.output import access_words, one_line, print_either
 from conductor_core.engine.pools import read_pool
 from conductor_core.errors import BadInput
 from conductor_core.workflow.source import Parsed
@@ -25,8 +25,6 @@ def check(
     max_steps: options.MaxSteps = None,
     max_depth: options.MaxDepth = None,
     as_json: options.AsJson = False,
-    _conductor: options.UnusedConductor = None,
-    _db: options.UnusedDb = None,
 ) -> int:
     settings = inputs.read_settings()
     excluded = set(exclude or ())
@@ -39,10 +37,9 @@ def check(
     budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
     agents = [name for name in names if name not in excluded]
     checked = inputs.check(parsed, agents, budget, give_question=every_step)
-    if as_json:
-        print_json(documents.check_document(parsed, checked, agents))
-    else:
-        print("\n".join(check_lines(parsed, checked)))
+    print_either(
+        as_json, lambda: documents.check_document(parsed, checked, agents), lambda: check_lines(parsed, checked)
+    )
     if not checked.faults:
         return 0
     faults = f"{checked.fault_count:,} fault{'s' if checked.fault_count > 1 else ''}"

@@ -11,6 +11,7 @@ from conductor_core.analysis.conclusion import concluded
 from conductor_core.analysis.text_diff import TextDifference, compare_texts, shortened
 from conductor_core.cli import inputs, options
 from conductor_core.cli.export import Redact, html_of_comparison
+from conductor_core.cli.inputs import opened_store
 from conductor_core.cli.output import (
     one_line,
     print_json,
@@ -20,7 +21,6 @@ from conductor_core.cli.output import (
     table,
     write_file,
 )
-from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
 from conductor_core.formats import run_word, seconds
 from conductor_core.run.actor import local_caller
@@ -43,8 +43,6 @@ def compare_command(
     redact: Redact = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
-    _conductor: options.UnusedConductor = None,
-    _pool: options.UnusedPool = None,
 ) -> int:
     """Two runs are compared in detail, more as a table against the first.
 
@@ -80,7 +78,7 @@ def compare_command(
     if len(traces) == 1:
         lines: Iterable[str] = _rounds_lines(traces[0])
     else:
-        lines = _pair_lines(comparing.compare_runs(*traces)) if len(traces) == 2 else _table_lines(traces)
+        lines = _pair_lines(comparing.compare_runs(traces[0], traces[1])) if len(traces) == 2 else _table_lines(traces)
     print("\n".join(lines))
     return 0
 

@@ -2,26 +2,93 @@
 
 import asyncio
 import sys
+from collections import defaultdict
 from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 from sqlalchemy.engine import make_url
 
 from conductor_core.analysis.documents import cost_document
 from conductor_core.cli import inputs, options
-from conductor_core.cli.carry_out import stopping
-from conductor_core.cli.output import print_json
-from conductor_core.cli.progress import EvaluationProgress
-from conductor_core.cli.wiring import needs_extra, opened_store
+from conductor_core.cli.inputs import needs_extra, opened_store
+from conductor_core.cli.live import stopping
+from conductor_core.cli.output import one_line, print_either
+from conductor_core.cli.progress import Line
 from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
+from conductor_core.formats import seconds
 from conductor_core.lab.evaluation import orchestrators, report
 from conductor_core.lab.evaluation.runner import Caps
 from conductor_core.lab.evaluation.session import EvaluationChoices, EvaluationResult, Prepared, prepare, run_evaluation
+from conductor_core.lab.records.evaluation import Outcome
 from conductor_core.run.costs import Cost
 from conductor_core.settings import Settings
 from storage import Store
+
+_SHOWN = 4
+
+
+class EvaluationProgress(Line):
+    """Counts outcomes as they come, with the scores so far.
+
+    Shows the orchestrator ``first`` first, and how many of ``total`` outcomes there are.
+    """
+
+    def __init__(self, first: str, total: int, *, quiet: bool) -> None:
+        super().__init__(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn(
+                "{task.fields[said]}",
+                markup=False,
+                table_column=Column(no_wrap=True, overflow="ellipsis", min_width=12, ratio=1),
+            ),
+            quiet=quiet,
+            expand=True,
+        )
+        self._first, self._total = first, total
+        self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        self._done = self._before = 0
+
+    def begin(self, recorded: int) -> None:
+        """Takes the number of outcomes that an earlier part recorded: they take no time now."""
+        self._before = recorded
+
+    def fitting(self, done: int, total: int) -> None:
+        """Shows how many of the runs are done on which learned routers are fitted."""
+        said = f"runs to fit routers on: {done} of {total}"
+        self.show(done, total, lambda: said, now=done == total, title="fitting routers")
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        score = self._sums[outcome.orchestrator]
+        score[0] += outcome.score
+        score[1] += 1
+        self._done += 1
+        if self._done <= self._before:
+            self.forget_pace(self._done)
+        scores = self._scores()
+        self.show(
+            self._done,
+            self._total,
+            lambda: f"{self._done} of {self._total} · {self._left()} left · {scores}",
+            title="evaluating",
+            said=lambda: scores,
+        )
+
+    def _left(self) -> str:
+        return "unknown time" if self.left_s is None else seconds(1000 * self.left_s)
+
+    def _scores(self) -> str:
+        """Names the first orchestrator, then the best so far, with their scores in percent."""
+        means = {name: total / count for name, (total, count) in self._sums.items()}
+        ranked = sorted(means, key=lambda name: (name != self._first, -means[name]))
+        return " · ".join(f"{one_line(name, 24)} {100 * means[name]:.1f}" for name in ranked[:_SHOWN])
 
 
 def evaluate(choices: EvaluationChoices, db: str | None, settings: Settings, *, as_json: bool, quiet: bool) -> int:
@@ -32,10 +99,8 @@ def evaluate(choices: EvaluationChoices, db: str | None, settings: Settings, *, 
         if prepared.pool.simulated and not prepared.suite.simulated and not quiet:
             print("simulated workers only know rehearsal tasks; expect wrong answers", file=sys.stderr)
         ended, code = asyncio.run(_evaluated(prepared, store, quiet=quiet))
-    if as_json:
-        print_json(document(ended))
-    else:
-        print(report.markdown(ended.plan, ended.summary) if ended.outcomes else "no task was finished")
+    text = report.markdown(ended.plan, ended.summary) if ended.outcomes else "no task was finished"
+    print_either(as_json, lambda: document(ended), lambda: [text])
     if ended.stopped is not None:
         print(
             f"stopped: {ended.stopped}; {len(ended.outcomes)} of {prepared.runs} outcomes are kept; "
@@ -184,14 +249,7 @@ def evaluate_command(
 
 def _list(pool: str, *, as_json: bool) -> int:
     agents = [spec.name for spec in read_specs(pool)]
+    groups = {name: orchestrators.group(name, agents) for name in orchestrators.GROUPS}
     names = orchestrators.group("all", agents, untrained=True)
-    if as_json:
-        print_json(
-            {
-                "orchestrators": names,
-                "groups": {name: orchestrators.group(name, agents) for name in orchestrators.GROUPS},
-            }
-        )
-        return 0
-    print(orchestrators.described())
+    print_either(as_json, lambda: {"orchestrators": names, "groups": groups}, lambda: [orchestrators.described()])
     return 0

@@ -13,8 +13,8 @@ import typer
 
 from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
+from conductor_core.cli.inputs import needs_extra, opened_store
 from conductor_core.cli.output import one_line, print_json, print_not_on_record, print_notes, print_written, write_file
-from conductor_core.cli.wiring import needs_extra, opened_store
 from conductor_core.engine.pools import pool_info, read_pool
 from conductor_core.errors import BadInput
 from conductor_core.export.formats import PLAN_FORMATS, PNG, PlanFormat
@@ -27,33 +27,25 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.source import MAX_STEPS_READ
 from storage import Store
 
+# Each returns a run, or runs, in one form. ``redact``: regular expressions of what is hidden in it; keys always are.
+# They raise UnknownRun, RunUnreadable, StoreError; BadInput for what is no pattern, and for the page of a run that goes
+# on.
+
 
 def html_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
-    """Returns the page of a run. ``redact``: regular expressions of what is hidden in it.
-
-    Raises: UnknownRun, RunUnreadable, StoreError; BadInput for a run that goes on and for what is no pattern.
-    """
     from pages.components.live_workflow.shared_page import page_of_run  # when used: it brings the page's parts
 
     return page_of_run(store, run_id, Redactor(read_patterns(redact)))
 
 
 def record_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
-    """Returns the decision record of a run as a page. ``redact``: regular expressions of what is hidden in it.
-
-    Raises: UnknownRun, RunUnreadable, StoreError; BadInput for what is no pattern.
-    """
     from storage.bundles import record_page_of  # when used: it brings the templates
 
     return record_page_of(store, run_id, Redactor(read_patterns(redact)))
 
 
 def html_of_comparison(store: Store, run_ids: Sequence[str], redact: Sequence[str]) -> str:
-    """Returns the page that compares runs. ``redact``: regular expressions of what is hidden in it.
-
-    Raises: UnknownRun, RunUnreadable, StoreError; BadInput for a run that goes on and for what is no pattern.
-    """
-    from pages.components.compare.shared_comparison import page_of_runs  # when used, as above
+    from pages.components.compare.view import page_of_runs  # when used, as above
 
     return page_of_runs(store, run_ids, Redactor(read_patterns(redact)))
 
@@ -68,17 +60,9 @@ Redact = Annotated[
 
 
 def otlp_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
-    """Returns one request of OTLP/JSON. ``redact``: regular expressions of what is hidden in it; keys are in any case.
-
-    Texts of people and models are left out, unless the settings ask for them.
-
-    Raises: UnknownRun, RunUnreadable, StoreError; BadInput for what is no pattern, and without the extra ``otlp``.
-    """
+    """One request of OTLP/JSON. Texts of people and models are left out, unless the settings ask for them."""
     needs_extra("otlp")
-    from conductor_core.export.otel import (
-        otlp_json,  # when used: the extra brings what it imports
-        spans_of,
-    )
+    from conductor_core.export.otel import otlp_json, spans_of  # when used: the extra brings what it imports
 
     store.trace(run_id)  # raises what is wrong with the run
     events = Redactor(read_patterns(redact)).events([stored.event for stored in store.events(run_id)])
@@ -158,7 +142,6 @@ def export(
     redact: Redact = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
-    _conductor: options.UnusedConductor = None,
 ) -> int:
     """The page holds the replay; --as record is the same run for an auditor, and --as otlp a trace for OpenTelemetry,
     without texts of people and models. Keys are always hidden in these. The plan may also be that of a workflow file.
@@ -185,22 +168,18 @@ def export(
             print_notes(store)
     if out is None:
         (text,) = texts.values()
-        _print(form, text, as_json=as_json)
+        if isinstance(text, bytes):
+            raise BadInput(f"--as {form} writes a picture: give --out FILE")
+        if as_json:
+            print_json({"form": form, "text": text})
+        else:
+            print(text, end="")
         return 0
     written = _write(texts, out, FORMS[form].suffix, as_folder=len(run_ids) > 1)
     if as_json:
         print_json({"form": form, "files": [str(file) for file in written]})
     print_written(written)
     return 0
-
-
-def _print(form: str, text: str | bytes, *, as_json: bool) -> None:
-    if isinstance(text, bytes):
-        raise BadInput(f"--as {form} writes a picture: give --out FILE")
-    if as_json:
-        print_json({"form": form, "text": text})
-    else:
-        print(text, end="")
 
 
 def _of_run(
@@ -254,8 +233,6 @@ def import_run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A page that export, compare or Share wrote.")],
     db: options.Db = None,
     as_json: options.AsJson = False,
-    _conductor: options.UnusedConductor = None,
-    _pool: options.UnusedPool = None,
 ) -> int:
     """It gets an id of its own. The page of a comparison holds all its runs.
 

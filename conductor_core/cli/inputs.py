@@ -1,10 +1,12 @@
-"""Reads and checks what the user gave. Everything here raises BadInput with one clear line."""
+"""Reads and checks what the user gave, and opens what a command needs. All here raises BadInput with one clear line."""
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -12,13 +14,16 @@ from pydantic import TypeAdapter, ValidationError
 from conductor_core.chat.messages import Message
 from conductor_core.cli.output import one_line
 from conductor_core.errors import BadInput
-from conductor_core.files import expand_path, is_there, open_regular
+from conductor_core.files import Unread, expand_path, is_there, read_named, text_of
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings, setting_fault, sqlite_url
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 from conductor_core.workflow.parser import parse_workflow_file
 from conductor_core.workflow.source import Parsed
 from conductor_core.workflow.validation import Checked, ImagesGiven, WorkflowInvalid, validate
+
+if TYPE_CHECKING:
+    from storage import Store
 
 
 class _Turn(Message):
@@ -40,13 +45,17 @@ def read_settings() -> Settings:
 
 
 def given_text(text: str, what: str) -> str:
-    """Returns ``text`` from the command line. Refuses one that is empty, or has bytes that are not UTF-8."""
+    """Returns ``text`` that was given. Refuses one that is empty, or has bytes that are not UTF-8.
+
+    ``what`` names it, after its place: ``task`` or ``line 3: the task``.
+    """
+    name = what if ": " in what else f"the {what}"
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadInput(f"the {what} is not valid UTF-8 text") from None
+        raise BadInput(f"{name} is not valid UTF-8 text") from None
     if not text.strip():
-        raise BadInput(f"the {what} is empty")
+        raise BadInput(f"{name} is empty")
     return text
 
 
@@ -100,25 +109,10 @@ def named_again(run_id: str, db: str | None) -> str:
 
 def read_file(path: Path, what: str, most_bytes: int = _MOST_BYTES) -> str:
     """Returns the text of a file. ``what`` names it in messages, e.g. ``workflow file``."""
-    name = f"{what} {one_line(str(path))}"
     try:
-        with open_regular(path) as file:
-            raw = file.read(most_bytes + 1)
-    except FileNotFoundError:
-        raise BadInput(f"{name}: no such file") from None
-    except IsADirectoryError:
-        raise BadInput(f"{name}: it is a folder") from None
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise BadInput(f"{name}: it cannot be read: {why}") from error
-    if len(raw) > most_bytes:
-        raise BadInput(f"{name}: it has more than {most_bytes >> 20} MiB")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        column = error.start - raw.rfind(b"\n", 0, error.start)
-        raise BadInput(f"{name}: line {line}, byte {column}: it is not UTF-8 text") from error
+        return text_of(read_named(path, most_bytes))
+    except Unread as error:
+        raise BadInput(f"{what} {one_line(str(path))}: {error}") from error
 
 
 def read_conversation(path: Path | None, task: str | None) -> tuple[tuple[Message, ...], str | None]:
@@ -204,3 +198,87 @@ def parse_access(text: str) -> AccessList:
             f"--access {one_line(text, 60)!r}: write all, none, or the numbers of earlier steps with commas, as in 0,2"
         )
     return tuple(int(part) for part in parts)
+
+
+# Databases. The store is imported by whoever opens one.
+
+
+@contextmanager
+def opened_store(
+    url: str | None, settings: Settings, *, read: bool = False, of_a_run: bool = False
+) -> "Iterator[Store]":
+    """Opens the database at ``url``, by default the settings', and marks the runs of dead processes.
+
+    With ``read``, a database that cannot be written will do, too. With ``read`` or ``of_a_run`` it must be there if
+    ``url`` names it: runs are looked for in it. Raises: StoreError, BadInput.
+    """
+    from storage.store import store_of
+
+    if url is not None and (read or of_a_run) and not is_there(path := database_path(url, settings)):
+        raise BadInput(f"no database at {one_line(str(path), 300)}")
+    store = store_of(database_path(url, settings), settings)
+    try:
+        if store.refusal is not None and not read:
+            raise store.refusal
+        store.mark_interrupted()
+        yield store
+    finally:
+        store.close()
+
+
+def database_path(db: str | None, settings: Settings) -> Path:
+    """Returns the file of the database that ``db`` names; None: the settings' own. Raises: StoreError."""
+    from storage.database.connections import path_of
+
+    return path_of(db or settings.resolved_database_url)
+
+
+def existing_database(db: str | None, settings: Settings) -> Path:
+    """Returns the file of a database that is there. Raises: BadInput, StoreError."""
+    path = database_path(db, settings)
+    if not path.is_file():
+        raise BadInput(f"no database at {one_line(str(path), 300)}")
+    return path
+
+
+@contextmanager
+def existing_store(db: str | None) -> "Iterator[Store]":
+    """Opens a database that is there as it is: no run of a dead process is marked. Raises: BadInput, StoreError."""
+    from storage.store import store_of
+
+    settings = read_settings()
+    with closing(store_of(existing_database(db, settings), settings)) as store:
+        yield store
+
+
+# Extras of the distribution.
+
+EXTRAS = {
+    "train": ("accelerate", "datasets", "peft", "trl"),
+    "evaluate": ("datasets", "math_verify", "sklearn", "scipy"),
+    "otlp": (
+        "opentelemetry.trace",
+        "opentelemetry.sdk",
+        "opentelemetry.exporter.otlp.proto.http",
+        "opentelemetry.exporter.otlp.json.common",
+        "requests",
+    ),
+}
+"""By extra: the modules that it brings, as they are imported."""
+
+
+def needs_extra(extra: str) -> None:
+    """Raises: BadInput if a module of ``extra`` is not installed."""
+    missing = [module for module in EXTRAS[extra] if not _is_installed(module)]
+    if missing:
+        raise BadInput(
+            f'this command needs the extra "{extra}" ({", ".join(missing)} not installed). '
+            f"Run: pip install 'conductor-inspector[{extra}]'"
+        )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above it is missing
+        return False

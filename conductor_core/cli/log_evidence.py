@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -18,8 +18,9 @@ from conductor_core import __version__
 from conductor_core.analysis.decision_page import record_text
 from conductor_core.analysis.decision_record import decision_record
 from conductor_core.cli import inputs, options
+from conductor_core.cli.inputs import database_path, existing_database, existing_store
+from conductor_core.cli.log_search import Since, Until
 from conductor_core.cli.progress import terminal_bar
-from conductor_core.cli.wiring import database_path, existing_database, existing_store
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.files import expand_path
 from conductor_core.run.actor import local_caller
@@ -27,18 +28,16 @@ from conductor_core.run.events import EVENT, Event
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import RunTrace, RunUnreadable, fold
 from conductor_core.settings import Settings
-from storage.bundles import SEALED_WORDS, UNBOUND_WORDS, UNFINISHED_WORDS, export_runs
+from storage.bundles import SEALED_WORDS, UNBOUND_WORDS, UNFINISHED_WORDS, export_runs, verifier_digest, verifier_source
 from storage.evidence import anchoring
 from storage.evidence import verifier as checks
 from storage.evidence.anchors import FILE_NAME, FileAnchor, GitAnchor, anchor_line, may_write
-from storage.evidence.bundle import verifier_digest, verifier_source
-from storage.evidence.bundle_files import is_bundle
-from storage.evidence.checking import OwnAnchor, check_log, no_key, own_anchor, own_key, public_key
+from storage.evidence.bundle_audit import is_bundle
+from storage.evidence.checking import check_with_own, public_key
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
-from storage.evidence.event_record import printable
 from storage.evidence.history import CLASSES, AnchorLine, Finding, Report, counted, read_anchor_line, read_anchors
 from storage.evidence.keys import load_key
-from storage.evidence.verifier import FINGERPRINT, Ticker, given_keys
+from storage.evidence.verifier import FINGERPRINT, Ticker, given_keys, printable
 from storage.merkle.formats import Invalid, PublicKey, error_text
 from storage.privacy import Privacy
 from storage.records import ERASED
@@ -73,7 +72,9 @@ def verify_record(
             report = checks.verify(Path(target), keys, anchors or (), Ticker())
         else:
             path = existing_database(db, settings)
-            keys, report = _checked(path, keys, anchors or (), settings)
+            vault = Privacy.of(settings).vault(path)
+            used, _, report = check_with_own(path, _places(path, settings), vault, Ticker(), keys, anchors or ())
+            keys = list(used)
             with closing(open_database(path)) as connection:
                 run_id = None if target is None else _resolved(connection, target)
             if (stopped := anchoring.kept_fault(path)) is not None:
@@ -93,28 +94,6 @@ verify_record.__doc__ = (
     f"Exit codes: 0 nothing was found, 2 bad input, {', '.join(f'{code} {kind}' for kind, code in CLASSES.items())}; "
     "with --json 0, 1 or 2."
 )
-
-
-def _checked(
-    path: Path, keys: list[PublicKey], anchors: Sequence[Path], settings: Settings
-) -> tuple[list[PublicKey], Report]:
-    """Checks a database; without ``keys`` and ``anchors`` against its own. Raises: the errors of ``verify``."""
-    places = _places(path, settings)
-    before: list[Finding] = []
-    own_place: OwnAnchor | None = None
-    none = ""
-    if not keys:
-        own, before = own_key(path, places)
-        keys = [] if own is None else [own]
-    if not anchors and keys:
-        own_place = own_anchor(path, places, keys[0].name)
-        anchors, none = own_place.files, own_place.none
-    elif not keys:
-        anchors, none = [], no_key(places)
-    report = check_log(path, keys, anchors, Privacy.of(settings).vault(path), Ticker(), none)
-    after = [] if own_place is None else own_place.lacks(report)
-    report.findings = [*before, *report.findings, *after]
-    return keys, report
 
 
 def _resolved(connection: sqlite3.Connection, prefix: str) -> str:
@@ -198,10 +177,8 @@ def export(
         str | None, typer.Option(metavar="STATUS", help="Only runs of this status, such as completed.")
     ] = None,
     batch: Annotated[str | None, typer.Option(metavar="ID", help="Only runs of this batch.")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="DAY", help="Only runs of this day (UTC, as 2026-11-24) and later.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="DAY", help="Only runs of this day and earlier.")] = None,
+    since: Since = None,
+    until: Until = None,
     db: options.Db = None,
 ) -> int:
     """One zip file holds exact events, proofs, checkpoint, verifier, images, and a decision record of each run.
@@ -210,7 +187,7 @@ def export(
     """
     if bool(run_ids) + every + any((search, status, batch, since, until)) != 1:
         raise BadInput("give RUN_IDs, or filters (--search, --status, --batch, --since, --until), or --all")
-    target, first, last = expand_path(out).absolute(), _day(since), _day(until)
+    target = expand_path(out).absolute()
     path = existing_database(db, inputs.read_settings())
     if target.exists() or target.is_symlink():
         raise BadInput(f"{target} is there already: an export overwrites nothing, name another file")
@@ -220,7 +197,7 @@ def export(
         if run_ids:
             chosen = list(dict.fromkeys(store.resolve(run_id) for run_id in run_ids))
         else:
-            chosen = list(_found(store, search, status, batch, first, last))
+            chosen = list(_found(store, search, status, batch, since, until))
         if not chosen:
             raise BadInput("no run fits: nothing is exported")
         with terminal_bar("writing records") as notify:
@@ -237,11 +214,15 @@ def export(
 
 
 def _found(
-    store: Store, text: str | None, status: str | None, batch: str | None, first: date | None, last: date | None
+    store: Store,
+    text: str | None,
+    status: str | None,
+    batch: str | None,
+    since: datetime | None,
+    until: datetime | None,
 ) -> Iterator[str]:
-    """Yields the runs that the filters find, from the newest on; both days are in UTC and count."""
-    since = None if first is None else _midnight(first)
-    before = None if last is None else store.cursor_at(_midnight(last) + timedelta(days=1))
+    """Yields the runs that the filters find, from the newest on."""
+    before = None if until is None else store.cursor_at(until)
     while True:
         found = store.runs(_PAGE_RUNS, before, text, status, batch=batch)
         for each in found:
@@ -255,17 +236,6 @@ def _found(
 
 
 _PAGE_RUNS = 500
-
-
-def _midnight(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
-
-
-def _day(given: str | None) -> date | None:
-    try:
-        return None if given is None else date.fromisoformat(given)
-    except ValueError as error:
-        raise BadInput(f"{given!r} is not a date (2026-11-24)") from error
 
 
 def verifier(
@@ -366,11 +336,11 @@ def _choose(database: Path, to: str, settings: Settings) -> None:
         with closing(store_of(database, settings.model_copy(update={"anchor": chosen.publish}))) as store:
             store.publish()
             place = store.places.anchor
-        if isinstance(place, FileAnchor):
-            with suppress(PermissionError):  # whoever owns it decides
-                _for_all(place.file)
         if isinstance(place, GitAnchor):
             chosen = chosen.model_copy(update={"refused": _refusing(place)})
+        else:
+            with suppress(PermissionError):  # whoever owns it decides
+                _for_all(place.file)
     try:
         anchoring.keep_chosen(database, chosen)
     except OSError as error:

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from conductor_core.cli import inputs, options
+from conductor_core.cli.inputs import database_path, existing_store
 from conductor_core.cli.output import print_json
-from conductor_core.cli.wiring import database_path, existing_store
 from conductor_core.errors import BadInput, StoreError, UnknownRun
 from conductor_core.files import expand_path
 from conductor_core.formats import run_word
@@ -20,16 +20,15 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.request import file_part
 from conductor_core.run.trace import RunUnreadable
 from conductor_core.settings import Settings
+from storage.backup import OLDER, Restored, backup, entries, in_words, restore
 from storage.database.connections import BUSY_TIMEOUT_S, connect
 from storage.database.schema import HEAD, read_version
 from storage.errors import translated
 from storage.evidence.anchoring import Places, places_of
 from storage.evidence.anchors import FileAnchor
 from storage.evidence.checking import CheckedLog, check_own_log
-from storage.evidence.event_record import printable
 from storage.evidence.history import CLASSES, Finding, counted
-from storage.evidence.verifier import Ticker
-from storage.lifecycle.backup import OLDER, Restored, backup, entries, in_words, restore
+from storage.evidence.verifier import Ticker, printable
 from storage.privacy import Privacy
 from storage.records import ERASED, RunSummary
 from storage.store import Store, store_of
@@ -58,7 +57,8 @@ def backup_database(
         checked = checked.model_copy(update={"findings": others})
     findings = checked.findings
     verdict = _verdict(checked, findings)
-    print(f"{_sized(done.path, done.runs, done.events)}, {done.size:,} bytes; {verdict}")
+    held = f"{counted(done.runs, 'run')}, {counted(done.events, 'event')}"
+    print(f"{done.path}: {held}, {done.size:,} bytes; {verdict}")
     if done.keys is not None:
         print(f"{done.keys}: the keys of its encrypted runs; keep a copy of the master key, too, at another place")
     if off_record is not None:
@@ -113,14 +113,11 @@ def restore_database(
     target = expand_path(to or "").absolute() if named else database_path(to or db, settings)
     source = expand_path(str(backup)).absolute()
     done = restore(source, target, settings, Ticker(), replace=replace, anyway=anyway)
-    print(f"{_sized(done.path, done.runs, done.events)}; {_verdict(done.checked, done.findings)}")
+    held = f"{counted(done.runs, 'run')}, {counted(done.events, 'event')}"
+    print(f"{done.path}: {held}; {_verdict(done.checked, done.findings)}")
     for note in _notes(done):
         print(f"note: {printable(note)}")
     return _print_findings(done.findings)
-
-
-def _sized(path: Path, runs: int, events: int) -> str:
-    return f"{path}: {counted(runs, 'run')}, {counted(events, 'event')}"
 
 
 def _verdict(checked: CheckedLog, findings: Sequence[Finding]) -> str:
@@ -233,9 +230,12 @@ def retain(
         there = _all(store)
         # Of any age: their text was to go already.
         broken_off = store.unfinished([run.run_id for run in there if run.status == ERASED])
-        old = [run for run in there if run.run_id in broken_off or _is_due(run, before)]
+        kept = (run for run in there if run.status != ERASED)
+        due = {run.run_id for run in kept if run.created_at_utc is not None and run.created_at_utc < before}
+        old = [run for run in there if run.run_id in due | broken_off]
+        none_due = f"no run is older than {counted(days, 'day')}"
         if erase_them and not old and not as_json:
-            print(f"{_none_due(days)}: nothing was erased")
+            print(f"{none_due}: nothing was erased")
             return 0
         if erase_them:
             return _erase(store, [run.run_id for run in old], settings, as_json=as_json)
@@ -252,16 +252,8 @@ def retain(
             print(f"{run.run_id}  {day}  {run_word(run.status)}{note}")
         would = counted(len(old) - len(held), "run")
         held_ones = counted(len(held), "is", "are")
-        print(f"{would} would be erased, {held_ones} held; --erase does it" if old else _none_due(days))
+        print(f"{would} would be erased, {held_ones} held; --erase does it" if old else none_due)
         return 0
-
-
-def _none_due(days: int) -> str:
-    return f"no run is older than {counted(days, 'day')}"
-
-
-def _is_due(run: RunSummary, before: datetime) -> bool:
-    return run.status != ERASED and run.created_at_utc is not None and run.created_at_utc < before
 
 
 def _all(store: Store) -> list[RunSummary]:

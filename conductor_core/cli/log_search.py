@@ -1,21 +1,20 @@
 """What auditors ask of all runs: ``log search``, ``ledger``, ``received``, ``spending``, ``failures``, ``access``."""
 
-import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
-from functools import wraps
 from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
 
 from conductor_core.cli import options
+from conductor_core.cli.inputs import existing_store
+from conductor_core.cli.main import with_options
 from conductor_core.cli.output import one_line, print_json
 from conductor_core.cli.progress import terminal_bar
-from conductor_core.cli.wiring import existing_store
 from conductor_core.errors import BadInput
 from conductor_core.formats import RUN_STATUSES, run_word
 from conductor_core.run.actor import local_caller
@@ -108,13 +107,7 @@ def _filtered(command: Callable[..., int]) -> Callable[..., int]:
         "most_usd": Annotated[float | None, typer.Option("--most-usd", metavar="X", parser=_usd_bound)],
         "run": Annotated[str | None, typer.Option("--run", metavar="RUN_ID", parser=_text)],
     }
-    kept = [each for each in inspect.signature(command).parameters.values() if each.name != "only"]
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, annotation in (text | others).items()
-    ]
 
-    @wraps(command)
     def with_filters(**given: Any) -> int:
         values = {kind: value for kind in text if (value := given.pop(kind)) is not None}
         of = {name: given.pop(name) for name in others}
@@ -131,11 +124,7 @@ def _filtered(command: Callable[..., int]) -> Callable[..., int]:
 
         return command(only=only, **given)
 
-    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in kept]
-    # typer reads both.
-    with_filters.__signature__ = inspect.Signature([*keyword_only, *added])  # type: ignore[attr-defined]
-    with_filters.__annotations__ = {each.name: each.annotation for each in (*kept, *added)}
-    return with_filters
+    return with_options(command, with_filters, text | others, without="only")
 
 
 Only = Callable[[Store], Filters]
@@ -191,13 +180,8 @@ def search(
             ]
         else:
             page = found.texts(typed, asked, field, before, limit)
-            _keep_search(
-                store,
-                typed,
-                [*asked.names, *([] if field is None else ["in"])],
-                "texts",
-                [hit.run_id for hit in page.hits],
-            )
+            names = [*asked.names, *([] if field is None else ["in"])]
+            _keep_search(store, typed, names, "texts", [hit.run_id for hit in page.hits])
             before = page.before
             document = {"hits": [_hit_document(hit) for hit in page.hits], "before": before}
             lines = [each for hit in page.hits for each in _hit_lines(hit)]
@@ -322,14 +306,11 @@ def spending(only: Only, db: options.Db = None, as_json: options.AsJson = False)
         rows, lag = store.search.spending(only(store)), store.search.lag()
     lines = [
         f"{row.day}  {row.agent:20}  {one_line(row.person, 30):30}  {row.calls:6,} calls  {row.tokens:10,} tokens  "
-        f"{'simulated' if row.simulated else _usd(row.known_usd, row.unpriced)}"
+        + ("simulated" if row.simulated else f"${row.known_usd:.4f}")
+        + (f" and {counted(row.unpriced, 'call')} of unknown cost" if row.unpriced and not row.simulated else "")
         for row in rows
     ]
     return _print({"spending": _plain(rows)}, lines or ["no calls"], lag, as_json=as_json)
-
-
-def _usd(known_usd: float, unpriced: int) -> str:
-    return f"${known_usd:.4f}" + (f" and {counted(unpriced, 'call')} of unknown cost" if unpriced else "")
 
 
 @_filtered

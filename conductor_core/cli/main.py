@@ -10,9 +10,10 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -145,6 +146,40 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
 """For each name: where the command is, and what it does. Its help goes on with the docstring of the function."""
 
 
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def with_options(
+    command: Callable[..., int], run: Callable[..., int], options: Mapping[str, Any], without: str = ""
+) -> Callable[..., int]:
+    """Returns ``run`` with the name, the help and the parameters of ``command`` but ``without``, and further ones.
+
+    ``options``: their types, as typer reads them; None is not given.
+    """
+    kept = [each for each in inspect.signature(command).parameters.values() if each.name != without]
+    added = [inspect.Parameter(name, _KEYWORD, default=None, annotation=of) for name, of in options.items()]
+    run = wraps(command)(run)
+    # typer reads both.
+    run.__signature__ = inspect.Signature([each.replace(kind=_KEYWORD) for each in (*kept, *added)])  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in (*kept, *added)}
+    return run
+
+
+def _with_common(command: Callable[..., int]) -> Callable[..., int]:
+    """Lets a command take, and ignore, the common options that it lacks: a script can give the same ones to each."""
+    lacks = [name for name in ("conductor", "pool", "db") if name not in inspect.signature(command).parameters]
+
+    def run(**given: Any) -> int:
+        return command(**{name: value for name, value in given.items() if name not in lacks})
+
+    return with_options(
+        command, run, {name: Annotated[str | None, typer.Option(f"--{name}", hidden=True)] for name in lacks}
+    )
+
+
+_HAVE_THEIR_OWN = ("ui", "log_evidence", "log_lifecycle", "log_search")
+
+
 class LazyGroup(TyperGroup):
     """Lists the commands of ``table`` without importing them, and imports the one that is asked for."""
 
@@ -168,6 +203,8 @@ class LazyGroup(TyperGroup):
         module, function = place.split(":")
         command = getattr(import_module(f"conductor_core.cli.{module}"), function)
         one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        if module not in _HAVE_THEIR_OWN:
+            command = _with_common(command)
         one.command(name, help=f"{line}\n\n{inspect.getdoc(command) or ''}")(command)
         return get_command(one)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.output import one_line, print_json, table
+from conductor_core.cli.output import one_line, print_either, print_json, table
 from conductor_core.cli.progress import bar
 from conductor_core.engine import models as core
 from conductor_core.engine.models import MachineModel, Pace
@@ -29,10 +29,6 @@ def parameters(count: int) -> str:
     return f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.{0 if count >= 1e8 else 1}f} M"
 
 
-def on_disk(model: MachineModel) -> int:
-    return model.size_bytes if model.download.state == "here" else model.download.here_bytes
-
-
 def seconds(value: float) -> str:
     if value < 1:
         return "under 1 s"
@@ -48,7 +44,7 @@ def lines(found: Sequence[MachineModel], own: Path, folder: Path, free_bytes: in
     estimates = ["~: an estimate by the model's size. A model of another program is used where it lies."]
     return [
         *table(rows),
-        *(f"{one_line(each.name, 80)}: {one_line(each.fault, 400)}" for each in found if each.fault),
+        *(f"{one_line(each.name, 80)}: {one_line(said, 400)}" for each in found if (said := each.fault or each.note)),
         "",
         *(estimates if any(each.is_estimate for each in found) else ()),
         f"{there}Downloads go to {one_line(str(folder), 300)} ({size(free_bytes)} free).",
@@ -101,6 +97,7 @@ def _plan(model: MachineModel) -> str:
 def document(model: MachineModel) -> dict[str, Any]:
     """Returns a Conductor as JSON. What nobody told is null."""
     memory = model.memory
+    needed = [{"precision": each.precision, "bytes": each.needed_bytes, "fits": each.fits} for each in model.needs]
     return {
         "ref": model.ref,
         "name": model.name,
@@ -109,23 +106,16 @@ def document(model: MachineModel) -> dict[str, Any]:
         "server": model.server or None,
         "here": model.here,
         "state": model.download.state,
-        "here_bytes": on_disk(model),
+        "here_bytes": model.size_bytes if model.download.state == "here" else model.download.here_bytes,
         "size_bytes": model.size_bytes or None,
         "parameters": model.parameters or None,
         "licence": model.licence or None,
-        "memory": None
-        if memory is None
-        else {
-            "label": memory.label,
-            "there_bytes": memory.total_bytes,
-            "needed": [
-                {"precision": each.precision, "bytes": each.needed_bytes, "fits": each.fits} for each in model.needs
-            ],
-        },
+        "memory": memory and {"label": memory.label, "there_bytes": memory.total_bytes, "needed": needed},
         "quantisation": model.quantisation or None,
         "pace": pace_document(model.pace),
         "pace_is_estimate": model.is_estimate,
         "fault": model.fault or None,
+        "note": model.note or None,
     }
 
 
@@ -141,15 +131,6 @@ def pace_document(pace: Pace | None) -> dict[str, float | str] | None:
     }
 
 
-def pace_lines(pace: Pace) -> list[str]:
-    return [
-        f"A plan takes {seconds(pace.plan_s)} here, the first one {seconds(pace.first_plan_s)}: it also reads the "
-        "prompt that all plans share.",
-        f"{1 / pace.read_token_s:,.1f} tokens/s read, {1 / pace.write_token_s:,.1f} tokens/s written, with weights in "
-        f"{pace.precision}.",
-    ]
-
-
 Ref = Annotated[
     str, typer.Argument(metavar="REF", help="A Conductor, as --conductor takes it: for instance a hub id (owner/name).")
 ]
@@ -157,10 +138,7 @@ _SIGNALLED = 128
 
 
 class _Signalled(Exception):
-    """Ends what is being done after a signal. Attributes: code: the exit code."""
-
-    def __init__(self, code: int) -> None:
-        self.code = code
+    """Ends what is being done after a signal."""
 
 
 @contextmanager
@@ -184,14 +162,9 @@ def _ending_at_a_signal() -> Iterator[list[int]]:
 
 def list_models(
     as_json: options.AsJson = False,
-    conductor: options.UnusedConductor = None,
-    pool: options.UnusedPool = None,
-    db: options.UnusedDb = None,
 ) -> int:
     settings = inputs.read_settings()
-    from conductor_core.engine.models import discover_local_servers
-
-    found = core.machine_models(settings, discover_local_servers(settings))
+    found = core.machine_models(settings, core.discover_local_servers(settings))
     folder, free_bytes = core.room()
     if as_json:
         room = {"folder": str(folder), "free_bytes": free_bytes}
@@ -199,7 +172,7 @@ def list_models(
     else:
         print("\n".join(lines(found, settings.models_folder, folder, free_bytes)))
         if not any(each.where == "file" for each in found):
-            places = [one_line(str(each.folder), 200) for each in core.looked_through(settings).places]
+            places = [one_line(str(each.folder), 200) for each in core.found_files(settings).places]
             print(f"No model of Ollama, LM Studio, llama.cpp or the hub's cache was found in {', '.join(places)}.")
     return 0
 
@@ -215,9 +188,6 @@ def pull(
     ],
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
-    conductor: options.UnusedConductor = None,
-    pool: options.UnusedPool = None,
-    db: options.UnusedDb = None,
 ) -> int:
     named = core.pullable(ref, inputs.read_settings())
     was_here, began_s, last = is_here(named), time.monotonic(), [0, 0]
@@ -227,24 +197,21 @@ def pull(
             last[:] = here_bytes, all_bytes
             show(here_bytes, all_bytes)
             if codes:
-                raise _Signalled(codes[0])
+                raise _Signalled
 
+        code = 0
         try:
             folder = fetch(named, report)
-        except _Signalled as stopped:
-            code = stopped.code
-        else:
-            code = 0
+        except _Signalled:
+            code = codes[0]
     if code:
         kept = "" if ref == core.BASE else f"{size(last[0])} of {size(last[1])} are here; "
         print(f"stopped: {kept}run the same command to continue", file=sys.stderr)
         return code
-    if as_json:
-        took_ms = round(1000 * (time.monotonic() - began_s))
-        done = {"ref": ref, "folder": str(folder), "size_bytes": last[1], "was_here": was_here}
-        print_json(done | {"duration_ms": took_ms})
-    else:
-        print(f"{ref} is {'already ' if was_here else ''}on this machine, in {one_line(str(folder), 400)}")
+    took_ms = round(1000 * (time.monotonic() - began_s))
+    done = {"ref": ref, "folder": str(folder), "size_bytes": last[1], "was_here": was_here, "duration_ms": took_ms}
+    said = f"{ref} is {'already ' if was_here else ''}on this machine, in {one_line(str(folder), 400)}"
+    print_either(as_json, lambda: done, lambda: [said])
     return 0
 
 
@@ -252,22 +219,18 @@ def remove(
     ref: Ref,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: options.AsJson = False,
-    conductor: options.UnusedConductor = None,
-    pool: options.UnusedPool = None,
-    db: options.UnusedDb = None,
 ) -> int:
     settings = inputs.read_settings()
     model = core.machine_model(ref, settings)
     name = model.ref if core.is_deletable(model, settings) else core.downloadable(model, "can be deleted here")
     if model.download.state == "absent":
         raise BadInput(f"the hub's cache has nothing of {name}")
-    if not yes and not _agreed(f"Delete {name} ({size(on_disk(model))})?"):
+    here = model.size_bytes if model.download.state == "here" else model.download.here_bytes
+    if not yes and not _agreed(f"Delete {name} ({size(here)})?"):
         return 0
     freed = core.remove(model, settings)
-    if as_json:
-        print_json({"ref": ref, "freed_bytes": freed})
-    else:
-        print(f"{name} was deleted: {size(freed)} are free again")
+    said = f"{name} was deleted: {size(freed)} are free again"
+    print_either(as_json, lambda: {"ref": ref, "freed_bytes": freed}, lambda: [said])
     return 0
 
 
@@ -283,17 +246,17 @@ def time_model(
     ref: Annotated[str | None, typer.Argument(metavar="[REF]", help="Default: the Conductor of the settings.")] = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
-    conductor: options.UnusedConductor = None,
-    pool: options.UnusedPool = None,
-    db: options.UnusedDb = None,
 ) -> int:
     settings = inputs.read_settings()
     ref = settings.conductor if ref is None else ref
     model = core.machine_model(ref, settings)
     with bar(f"timing {one_line(model.name, 60)}", quiet=quiet, of_bytes=False) as show:
         pace = core.time_now(model, settings, show)
-    if as_json:
-        print_json({"ref": ref, **(pace_document(pace) or {})})
-    else:
-        print("\n".join(pace_lines(pace)))
+    lines = [
+        f"A plan takes {seconds(pace.plan_s)} here, the first one {seconds(pace.first_plan_s)}: it also reads the "
+        "prompt that all plans share.",
+        f"{1 / pace.read_token_s:,.1f} tokens/s read, {1 / pace.write_token_s:,.1f} tokens/s written, with weights in "
+        f"{pace.precision}.",
+    ]
+    print_either(as_json, lambda: {"ref": ref, **(pace_document(pace) or {})}, lambda: lines)
     return 0

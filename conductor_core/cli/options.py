@@ -44,10 +44,6 @@ Db = Annotated[
         help="Database: an SQLite file or its URL. Default: DATABASE_URL, else a file in your data folder.",
     ),
 ]
-# The common options are common to all commands, so that a script can give the same ones to each.
-UnusedConductor = Annotated[str | None, typer.Option("--conductor", hidden=True)]
-UnusedPool = Annotated[str | None, typer.Option("--pool", hidden=True)]
-UnusedDb = Annotated[str | None, typer.Option("--db", hidden=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout, everything else to stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress on stderr.")]
 Lora = Annotated[

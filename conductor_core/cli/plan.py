@@ -11,11 +11,10 @@ import typer
 from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
 from conductor_core.cli.batch import read_tasks
-from conductor_core.cli.carry_out import all_ended, exit_code, opened_engine, ready, watch
-from conductor_core.cli.live import ProgressView, workflow_lines
-from conductor_core.cli.output import one_line, print_json, table
+from conductor_core.cli.inputs import opened_store
+from conductor_core.cli.live import ProgressView, all_ended, exit_code, opened_engine, ready, watch, workflow_lines
+from conductor_core.cli.output import one_line, print_either, table
 from conductor_core.cli.show import alternative_lines
-from conductor_core.cli.wiring import opened_store
 from conductor_core.engine import repeats
 from conductor_core.engine.estimates import usual_answer_tokens
 from conductor_core.engine.repeats import PlanChoice, plans_requested
@@ -43,10 +42,7 @@ def print_plans(
         )
         answer_tokens = usual_answer_tokens(traces[0].pool.name, store.runs(limit=_RUNS_READ))
     found = repeats.choices(traces, answer_tokens)
-    if as_json:
-        print_json(_document(traces, found))
-    else:
-        print("\n".join(_table(traces, found)))
+    print_either(as_json, lambda: _document(traces, found), lambda: _table(traces, found))
     return stopped_by or min(map(exit_code, traces))
 
 
@@ -54,28 +50,25 @@ def _document(traces: Sequence[RunTrace], found: Sequence[PlanChoice]) -> docume
     batch = traces[0].batch
     return {
         "plans": [documents.plan_document(trace) for trace in traces],
-        "choices": [_choice_document(choice) for choice in found],
+        "choices": [
+            {
+                "numbers": choice.numbers,
+                "run_ids": choice.run_ids,
+                "status": choice.status,
+                "topology": choice.topology,
+                "agents": choice.agents,
+                "steps": 0 if choice.workflow is None else len(choice.workflow.steps),
+                "critical_path_steps": choice.critical_path,
+                "estimated_tokens": None if choice.forecast is None else choice.forecast.estimated_tokens,
+                "estimated_usd": None if choice.forecast is None else choice.forecast.estimated_usd,
+                "faults": [fault.model_dump(mode="json") for fault in choice.faults],
+                "error": choice.error,
+            }
+            for choice in found
+        ],
         "batch": None if batch is None else batch.id,
         "temperature": traces[0].plan_temperature,
         "all_equal": repeats.all_equal(found),
-    }
-
-
-def _choice_document(choice: PlanChoice) -> documents.Document:
-    steps = 0 if choice.workflow is None else len(choice.workflow.steps)
-    estimate = choice.forecast
-    return {
-        "numbers": list(choice.numbers),
-        "run_ids": list(choice.run_ids),
-        "status": choice.status,
-        "topology": choice.topology,
-        "agents": list(choice.agents),
-        "steps": steps,
-        "critical_path_steps": choice.critical_path,
-        "estimated_tokens": None if estimate is None else estimate.estimated_tokens,
-        "estimated_usd": None if estimate is None else estimate.estimated_usd,
-        "faults": [fault.model_dump(mode="json") for fault in choice.faults],
-        "error": choice.error,
     }
 
 
@@ -169,11 +162,11 @@ def plan(
                 print(f"{number} of {len(texts)} · {len(trace.steps)} steps · {shown}", file=sys.stderr, flush=True)
             if this_code > 1:
                 break
-    if as_json:
-        print_json({"plans": [documents.plan_document(trace) for trace in traces]})
-    else:
-        for trace in traces:
-            print("\n".join(plan_lines(trace)))
+    print_either(
+        as_json,
+        lambda: {"plans": [documents.plan_document(trace) for trace in traces]},
+        lambda: [line for trace in traces for line in plan_lines(trace)],
+    )
     return code
 
 

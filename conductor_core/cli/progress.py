@@ -1,11 +1,10 @@
-"""Shows on stderr how far an evaluation, a batch, a download or a measurement is."""
+"""Shows on stderr how far something is: a bar on a terminal, elsewhere lines from time to time."""
 
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from threading import Lock
 from typing import Self
 
 from rich.console import Console
@@ -16,21 +15,12 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.table import Column
-
-from conductor_core.analysis.conclusion import concluded
-from conductor_core.cli.output import one_line
-from conductor_core.formats import run_word, seconds
-from conductor_core.lab.records.evaluation import Outcome
-from conductor_core.run.costs import Cost, cost_so_far, in_list, is_estimated
-from conductor_core.run.trace import RunTrace
 
 LINE_EVERY_S = 10.0
-_SHOWN = 4
+_RATE_OVER_S, _SEEN_EVERY_S = 60.0, 0.1
 
 
 class Line:
@@ -40,205 +30,91 @@ class Line:
     """
 
     def __init__(self, *columns: ProgressColumn, quiet: bool, redirect: bool = True, expand: bool = False) -> None:
-        self._quiet = quiet
-        self._bar: Progress | None = None
-        if not quiet and sys.stderr.isatty():
-            self._bar = Progress(*columns, console=Console(stderr=True), redirect_stdout=redirect, expand=expand)
-            self._task = self._bar.add_task("", total=None, said="")
-        self._said_s = time.monotonic()
+        self._says = not quiet and not sys.stderr.isatty()
+        self._progress = Progress(
+            *columns,
+            console=Console(stderr=True),
+            redirect_stdout=redirect,
+            expand=expand,
+            disable=quiet or self._says,
+        )
+        self._id = self._progress.add_task("", total=None, said="")
+        self._task = self._progress.tasks[0]
+        self._said_s = self._began_s = time.monotonic()
+        self._seen: deque[tuple[float, int]] = deque()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._progress.stop()
 
-    def show(
-        self, done: int, total: int, line: Callable[[], str], *, title: str = "", said: str = "", now: bool = False
-    ) -> None:
-        """Shows the bar with ``title`` and ``said``; else prints ``line``, if it is due or to be said ``now``."""
-        if self._bar is not None:
-            self._bar.start()
-            self._bar.update(self._task, completed=done, total=total, description=title, said=said)
-        elif not self._quiet and (now or time.monotonic() - self._said_s >= LINE_EVERY_S):
-            self._said_s = time.monotonic()
-            print(line(), file=sys.stderr, flush=True)
+    @property
+    def per_s(self) -> float:
+        """How much was done a second over the last minute; 0 while that is not known."""
+        (from_s, from_), (_, done) = (self._seen[0], self._seen[-1]) if self._seen else ((0.0, 0), (0.0, 0))
+        return max(0, done - from_) / max(1e-9, time.monotonic() - from_s)
 
-
-class EvaluationProgress(Line):
-    """Counts outcomes as they come, with the scores so far.
-
-    Shows the orchestrator ``first`` first, and how many of ``total`` outcomes there are.
-    """
-
-    def __init__(self, first: str, total: int, *, quiet: bool) -> None:
-        super().__init__(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn(
-                "{task.fields[said]}",
-                markup=False,
-                table_column=Column(no_wrap=True, overflow="ellipsis", min_width=12, ratio=1),
-            ),
-            quiet=quiet,
-            expand=True,
-        )
-        self._first, self._total = first, total
-        self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        self._done = self._before = 0
-        self._started_s = time.monotonic()
-
-    def begin(self, recorded: int) -> None:
-        """Takes the number of outcomes that an earlier part recorded: they take no time now."""
-        self._before = recorded
-
-    def fitting(self, done: int, total: int) -> None:
-        """Shows how many of the runs are done on which learned routers are fitted."""
-        said = f"runs to fit routers on: {done} of {total}"
-        self.show(done, total, lambda: said, now=done == total, title="fitting routers")
-
-    def on_outcome(self, outcome: Outcome) -> None:
-        score = self._sums[outcome.orchestrator]
-        score[0] += outcome.score
-        score[1] += 1
-        self._done += 1
-        if self._done <= self._before + 1:
-            self._started_s = time.monotonic()  # what came before took its time for something else
-        scores = self._scores()
-        self.show(
-            self._done,
-            self._total,
-            lambda: f"{self._done} of {self._total} · {self._left()} left · {scores}",
-            title="evaluating",
-            said=scores,
-        )
-
-    def _left(self) -> str:
-        made = self._done - self._before - 1
-        if made <= 0:
-            return "unknown time"
-        return seconds(1000 * (time.monotonic() - self._started_s) / made * (self._total - self._done))
-
-    def _scores(self) -> str:
-        """Names the first orchestrator, then the best so far, with their scores in percent."""
-        means = {name: total / count for name, (total, count) in self._sums.items()}
-        ranked = sorted(means, key=lambda name: (name != self._first, -means[name]))
-        return " · ".join(f"{one_line(name, 24)} {100 * means[name]:.1f}" for name in ranked[:_SHOWN])
-
-
-# A batch.
-
-_RATE_OVER_S = 60.0
-
-
-class BatchProgress(Line):
-    """Counts tasks as they begin and end. Safe to use from any thread.
-
-    Args:
-        total: tasks of the batch; ``completed`` of them had completed before, at this ``cost``, ``estimated`` or not.
-        quiet: show nothing. answers: also print a line on stdout for each task that ends.
-    """
-
-    def __init__(self, total: int, completed: int, cost: Cost, *, estimated: bool, quiet: bool, answers: bool) -> None:
-        super().__init__(
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[said]}", markup=False),
-            quiet=quiet,
-            # What goes to a file must go to that file, and not above the bar.
-            redirect=sys.stdout.isatty(),
-        )
-        self._total, self._before, self._cost, self._estimated = total, completed, cost, estimated
-        self._answers = answers
-        self._lock = Lock()
-        self._running = 0
-        self._ended: Counter[str] = Counter()
-        self._ends_s: list[float] = []
-        self._started_s = time.monotonic()
+    @property
+    def left_s(self) -> float | None:
+        """Seconds; None while that is not known."""
+        return (self._task.remaining or 0.0) / self.per_s if self.per_s else None
 
     @property
     def elapsed_ms(self) -> float:
-        return 1000 * (time.monotonic() - self._started_s)
+        return 1000 * (time.monotonic() - self._began_s)
 
-    def begun(self) -> None:
-        with self._lock:
-            self._running += 1
-            self._show()
-
-    def ended(self, id_: str, trace: RunTrace) -> None:
-        """Counts a task that has ended. ``begun`` was called for it before."""
-        with self._lock:
-            self._running -= 1
-            self._ended[trace.status] += 1
-            self._ends_s.append(time.monotonic())
-            self._cost += cost_so_far(trace)
-            self._estimated |= is_estimated(trace)
-            if self._answers:
-                print(task_line(id_, trace), flush=True)
-            self._show()
-
-    @property
-    def line(self) -> str:
-        """``12 done · 32 running · 1 failed · 4.1/s · $0.0021 · 38 s left``; without the time once nothing is left."""
-        done = self._before + self._ended["completed"]
-        failed = self._ended.total() - self._ended["completed"]
-        parts = [f"{done} done", f"{self._running} running", f"{failed} failed", self._rate()]
-        return " · ".join([*parts, in_list(self._cost, estimated=self._estimated), *self._left()])
-
-    def _show(self) -> None:
-        done, said = self._before + self._ended.total(), self.line
-        self.show(done, self._total, lambda: f"{done} of {self._total} · {said}", said=said)
-
-    def _per_s(self) -> float:
-        """Returns the tasks per second over the last minute."""
+    def show(
+        self,
+        done: int,
+        total: int,
+        line: Callable[[], str],
+        *,
+        title: str = "",
+        said: Callable[[], str] = str,
+        now: bool = False,
+    ) -> None:
+        """Shows the bar with ``title`` and ``said``; else prints ``line``, if it is due or to be said ``now``."""
+        self._progress.start()
         now_s = time.monotonic()
-        over_s = min(_RATE_OVER_S, now_s - self._started_s)
-        recent = sum(at_s > now_s - over_s for at_s in self._ends_s)
-        return recent / over_s if over_s > 0 else 0.0
+        if len(self._seen) > 1 and now_s - self._seen[-2][0] < _SEEN_EVERY_S:
+            self._seen.pop()
+        self._seen.append((now_s if self._seen else self._began_s, done))
+        while self._seen[0][0] < now_s - _RATE_OVER_S and len(self._seen) > 2:
+            self._seen.popleft()
+        self._progress.update(self._id, completed=done, total=total, description=title)
+        self._progress.update(self._id, said=said())
+        if self._says and (now or time.monotonic() - self._said_s >= LINE_EVERY_S):
+            self._said_s = time.monotonic()
+            print(line(), file=sys.stderr, flush=True)
 
-    def _rate(self) -> str:
-        per_s = self._per_s()
-        return f"{per_s:.1f}/s" if per_s >= 1 or per_s == 0 else f"{60 * per_s:.1f}/min"
+    def forget_pace(self, done: int) -> None:
+        """Makes the pace count from now on: what was ``done`` took its time for something else."""
+        self._progress.reset(self._id, completed=done)
+        self._seen = deque([(time.monotonic(), done)])
 
-    def _left(self) -> list[str]:
-        if not (left := self._total - self._before - self._ended.total()):
-            return []
-        per_s = self._per_s()
-        return [f"{seconds(1000 * left / per_s)} left" if per_s else "unknown time left"]
-
-
-def task_line(id_: str, trace: RunTrace) -> str:
-    """Says on one line how a task ended, with its answer or the reason why there is none."""
-    said = concluded(trace) if trace.status == "completed" else None
-    what = trace.error if said is None else said.text
-    simulated = " · simulated" if trace.simulated else ""
-    spent = f"{seconds(trace.duration_ms)} · {in_list(cost_so_far(trace), estimated=is_estimated(trace))}{simulated}"
-    return f"{one_line(id_, 60)} · {run_word(trace.status)} · {spent} · {one_line(what or '', 160)}"
-
-
-# A download or a measurement.
 
 Show = Callable[[int, int], None]
 
 
 @contextmanager
 def bar(title: str, *, quiet: bool, of_bytes: bool = True) -> Iterator[Show]:
-    """Yields what takes how much is done, of how much."""
+    """Yields what takes how much is done, of how much: of a download, or of things."""
     units: list[ProgressColumn] = [DownloadColumn(), TransferSpeedColumn()] if of_bytes else [MofNCompleteColumn()]
     columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), *units, TimeRemainingColumn())
-    first: tuple[float, int] | None = None
     with Line(*columns, quiet=quiet) as line:
+        first = True
 
         def show(done: int, total: int) -> None:
             nonlocal first
-            now = first is None or done >= total
-            first = first or (time.monotonic(), done)
-            left = _left(first, time.monotonic(), done, total, of_bytes)
-            line.show(done, total, lambda: f"{title}: {_amount(done, total, of_bytes)}{left}", now=now, title=title)
+
+            def said() -> str:
+                amount = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if of_bytes else f"{done} of {total}"
+                rate = f", {line.per_s / 1e6:.1f} MB/s" if of_bytes and line.per_s else ""
+                return f"{title}: {amount}{rate}" + (f", about {line.left_s:,.0f} s left" if line.left_s else "")
+
+            line.show(done, total, said, now=first or done >= total, title=title)
+            first = False
 
         yield show
 
@@ -246,16 +122,3 @@ def bar(title: str, *, quiet: bool, of_bytes: bool = True) -> Iterator[Show]:
 def terminal_bar(title: str) -> AbstractContextManager[Show]:
     """Shows a bar of things done on a terminal, and nothing elsewhere."""
     return bar(title, quiet=not sys.stderr.isatty(), of_bytes=False)
-
-
-def _amount(done: int, all_: int, of_bytes: bool) -> str:
-    return f"{done / 1e6:,.0f} of {all_ / 1e6:,.0f} MB" if of_bytes else f"{done} of {all_}"
-
-
-def _left(first: tuple[float, int], now_s: float, done: int, all_: int, of_bytes: bool) -> str:
-    took_s, made = now_s - first[0], done - first[1]
-    if took_s <= 0 or made <= 0 or done >= all_:
-        return ""
-    rate = made / took_s
-    speed = f", {rate / 1e6:.1f} MB/s" if of_bytes else ""
-    return f"{speed}, about {(all_ - done) / rate:,.0f} s left"

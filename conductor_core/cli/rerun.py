@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from conductor_core.analysis import documents
-from conductor_core.chat.messages import ConductorInfo
+from conductor_core.chat.messages import ConductorInfo, WorkerSpec
 from conductor_core.cli import inputs, options
-from conductor_core.cli.carry_out import all_ended, opened_engine, print_outcome, ready, watch
-from conductor_core.cli.live import ProgressView
-from conductor_core.cli.output import one_line, print_json
-from conductor_core.cli.wiring import opened_store
+from conductor_core.cli.inputs import opened_store
+from conductor_core.cli.live import ProgressView, all_ended, opened_engine, print_outcome, ready, watch
+from conductor_core.cli.output import one_line, print_either
 from conductor_core.engine import repeats
 from conductor_core.engine import request as engine_request
 from conductor_core.engine.batch import BatchSpent
@@ -28,7 +27,7 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.costs import cost_so_far
 from conductor_core.run.request import MOST_CHARACTERS, Overrides, RunRequest, written_by
 from conductor_core.run.trace import RunTrace
-from conductor_core.run.values import PoolInfo, label
+from conductor_core.run.values import label
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
 
@@ -86,15 +85,15 @@ class RerunTarget:
     pool: str | None
     excluded: tuple[str, ...]
 
-    def pool_of(self, source: RunTrace) -> str | PoolInfo:
-        return source.pool if self.pool is None else self.pool
+    def workers(self, source: RunTrace, settings: Settings) -> tuple[WorkerSpec, ...]:
+        return pool_info(self.pool or source.pool, settings, self.excluded).workers
 
-    def info(self, settings: Settings) -> ConductorInfo | None:
+    def info(self, settings: Settings, *, needed: bool) -> ConductorInfo | None:
         """Describes the Conductor that was named in place of the source's; its answers are not the source's.
 
-        None: none was named.
+        None: none was named, or none is ``needed``.
         """
-        if self.conductor is None:
+        if self.conductor is None or not needed:
             return None
         # Imported when used: naming one is rare here.
         from conductor_core.conductors.catalogue import open_conductor
@@ -105,7 +104,7 @@ class RerunTarget:
         """Returns the fields of the request. ``needed``: whether its plan asks a Conductor."""
         own = settings.conductor if source.conductor is None else source.conductor.name
         conductor = (self.conductor or own) if needed else None
-        return {"conductor": conductor, "pool": self.pool_of(source), "excluded": self.excluded}
+        return {"conductor": conductor, "pool": self.pool or source.pool, "excluded": self.excluded}
 
 
 def rerun(
@@ -144,8 +143,10 @@ def rerun(
     """
     settings, conductor = inputs.read_settings(), inputs.with_lora(conductor, lora)
     asked = read_again(only, from_step, times, agent, seed)
-    edit = Edit(step, instruction, None if asked else _one(agent), access, workflow)
-    if asked is not None and edit.any:
+    if asked is None and len(agent or ()) > 1:
+        raise BadInput("a step has one agent: several --agent go with --only or --from")
+    edit = Edit(step, instruction, None if asked or not agent else agent[0], access, workflow)
+    if asked is not None and edit != NOTHING:
         raise BadInput("--only and --from ask steps of the plan as it is: give them without --step and --workflow")
     if workflow is not None and (output or pin or release):
         raise BadInput("--output, --pin and --release name steps of the recorded plan: give them without --workflow")
@@ -158,15 +159,23 @@ def rerun(
         source = _source(store, run_id, changes, budgets)
         by_hand = overrides_by_hand(source, output or (), pin or (), release or ())
         if asked is None:
-            ready_to_start = prepare(source, edit, settings, target, store.resumed_from(source), by_hand)
+            request, forecast = prepare(source, edit, settings, target, store.resumed_from(source), by_hand)
         else:
             many = prepare_many(source, asked, by_hand, settings, target)
             if asked.runs > 1:
                 return run_many(store, many, settings, dry_run=dry_run, as_json=as_json, quiet=quiet)
-            ready_to_start = Rerun(many.requests[0], many.forecast.each[0])
+            request, forecast = many.requests[0], many.forecast.each[0]
         if dry_run:
-            return print_preview(ready_to_start.forecast, as_json=as_json, max_usd=source.limits.max_usd)
-        return _carry_out(store, ready_to_start, settings, db, as_json=as_json, quiet=quiet)
+            return print_preview(forecast, as_json=as_json, max_usd=source.limits.max_usd)
+        called = None if forecast is None else {step.agent for step in forecast.will_run}
+        ready(request, settings, quiet=quiet, agents=called)
+        if forecast is not None and not quiet:
+            print("\n".join(preview_lines(forecast)), file=sys.stderr, flush=True)
+        view = ProgressView(quiet=quiet, answer=not as_json, db=db)
+        with opened_engine(store, settings) as host:
+            trace, code = watch(store, host, host.start(request), view)
+    print_outcome(trace, view, as_json=as_json)
+    return code
 
 
 def _source(
@@ -182,28 +191,6 @@ def _source(
     return source.model_copy(update={**given, "limits": options.limits(source.limits, **budgets)})
 
 
-def _carry_out(
-    store: "Store", rerun: "Rerun", settings: Settings, db: str | None, *, as_json: bool, quiet: bool
-) -> int:
-    """Starts the run, shows it until its end, and prints what came of it. Returns the exit code."""
-    called = None if rerun.forecast is None else {step.agent for step in rerun.forecast.will_run}
-    ready(rerun.request, settings, quiet=quiet, agents=called)
-    if rerun.forecast is not None and not quiet:
-        print("\n".join(preview_lines(rerun.forecast)), file=sys.stderr, flush=True)
-    with opened_engine(store, settings) as host:
-        new_id = host.start(rerun.request)
-        view = ProgressView(quiet=quiet, answer=not as_json, db=db)
-        trace, code = watch(store, host, new_id, view)
-    print_outcome(trace, view, as_json=as_json)
-    return code
-
-
-def _note_conductor(own: str, source: RunTrace) -> None:
-    """Says that a step asks the user's own Conductor, because ``source``, perhaps a file from elsewhere, names none."""
-    why = f"run {source.run_id} names no Conductor, and a step asks one"
-    print(f"note: {why}: yours is used, {one_line(own)}; --conductor chooses another", file=sys.stderr, flush=True)
-
-
 @dataclass(frozen=True)
 class Edit:
     """Holds what to change, as the arguments say it, unread. All None: nothing."""
@@ -214,17 +201,8 @@ class Edit:
     access: str | None
     file: Path | None
 
-    @property
-    def any(self) -> bool:
-        return self != Edit(None, None, None, None, None)
 
-
-@dataclass(frozen=True)
-class Rerun:
-    """Is a re-run that is ready to start. ``forecast`` is None if the source stopped before it had a plan."""
-
-    request: RunRequest
-    forecast: RerunPreview | None
+NOTHING = Edit(None, None, None, None, None)
 
 
 def prepare(
@@ -234,14 +212,13 @@ def prepare(
     target: RerunTarget,
     before: tuple[RunTrace, ...],
     by_hand: Overrides | None = None,
-) -> Rerun:
-    """Works out what is run, by which workers, and what that will take.
+) -> tuple[RunRequest, RerunPreview | None]:
+    """Works out what is run, by which workers, and what that will take; None if the source stopped without a plan.
 
     ``source`` already has the budgets, the seed and the settings of the re-run. ``before``: the runs that it took up,
     latest first. ``by_hand``: of its steps; None: what it has. Raises: BadInput.
     """
-    pool_ref = target.pool_of(source)
-    specs = pool_info(pool_ref, settings, target.excluded).workers
+    specs = target.workers(source, settings)
     agents = [spec.name for spec in specs]
     changed = changed_workflow(source, agents, edit)
     resume = source.status == "interrupted" and changed is None
@@ -255,11 +232,12 @@ def prepare(
         images = images_given(source.conversation, workers, every_step=source.give_question)
         what = f"run {source.run_id} cannot be run again: "
         workflow = inputs.valid_workflow(workflow, agents, source.limits, what, images)
-        info = target.info(settings) if needed else None
         # With --step, each step stays what it was. Steps of a file are matched by content.
         origins = None if edit.step is None else tuple(range(len(workflow.steps)))
         kept = engine_request.overrides_from(source) if resume and by_hand is None else by_hand
-        forecast = preview(source, workflow, specs, conductor=info, origins=origins, overrides=kept)
+        forecast = preview(
+            source, workflow, specs, conductor=target.info(settings, needed=needed), origins=origins, overrides=kept
+        )
     if resume:
         request = engine_request.resume_of(source, *before, door="cli")
         request = request if by_hand is None else request.model_copy(update={"overrides": by_hand})
@@ -267,27 +245,23 @@ def prepare(
         request = engine_request.rerun_of(source, workflow, door="cli", origins=origins, overrides=by_hand)
     asked = target.asked(source, settings, needed=needed)
     if needed and target.conductor is None and source.conductor is None:
-        _note_conductor(asked["conductor"], source)
-    return Rerun(request.model_copy(update=asked), forecast)
-
-
-def _one(agents: Sequence[str] | None) -> str | None:
-    """Returns the agent that a step gets. Raises: BadInput for several."""
-    if agents is not None and len(agents) > 1:
-        raise BadInput("a step has one agent: several --agent go with --only or --from")
-    return agents[0] if agents else None
+        # Its steps ask the user's own, because ``source``, perhaps a file from elsewhere, names none.
+        why = f"run {source.run_id} names no Conductor, and a step asks one"
+        own = one_line(asked["conductor"])
+        print(f"note: {why}: yours is used, {own}; --conductor chooses another", file=sys.stderr, flush=True)
+    return request.model_copy(update=asked), forecast
 
 
 def changed_workflow(source: RunTrace, agents: list[str], edit: Edit) -> Workflow | None:
     """Returns the workflow that ``edit`` asks for, None for that of ``source``, unchanged. Raises: BadInput."""
     step = edit.step
-    edits = edit.instruction is not None or edit.agent is not None or edit.access is not None
+    edits = (edit.instruction, edit.agent, edit.access) != (None, None, None)
     if edit.file is not None:
         if edits or step is not None:
             raise BadInput("give --workflow, or --step with what to change, not both")
         what = f"workflow file {one_line(str(edit.file))}: "
         return inputs.valid_workflow(inputs.read_workflow(edit.file), agents, source.limits, what)
-    if step is None and not edits:
+    if edit == NOTHING:
         return None
     if step is None:
         raise BadInput("which step? Give --step N with --instruction, --agent or --access")
@@ -313,13 +287,10 @@ def print_preview(forecast: RerunPreview | None, *, as_json: bool, max_usd: floa
     if forecast is None:
         forecast = RerunPreview(will_run=(), will_reuse=(), estimated_tokens=0, estimated_usd=None)
         print("the run stopped before it had a plan: the Conductor will write one", file=sys.stderr)
-    if as_json:
-        print_json(forecast.model_dump(mode="json"))
-    else:
-        print("\n".join(preview_lines(forecast)))
-        if max_usd is not None:
-            over = f"{forecast.most_usd:.6f} USD" if forecast.most_usd else "nothing that is known"
-            print(f"--max-usd {max_usd:g} may be exceeded by one call at most: {over}")
+    print_either(as_json, lambda: forecast.model_dump(mode="json"), lambda: preview_lines(forecast))
+    if max_usd is not None and not as_json:
+        over = f"{forecast.most_usd:.6f} USD" if forecast.most_usd else "nothing that is known"
+        print(f"--max-usd {max_usd:g} may be exceeded by one call at most: {over}")
     return 0
 
 
@@ -351,10 +322,10 @@ def read_again(
     """Returns what is asked afresh; None: nothing. Raises: BadInput."""
     if only is not None and from_step is not None:
         raise BadInput("give --only or --from, not both")
-    if only is not None:
-        return repeats.Again(step=only, extent="only", times=times or 1, agents=tuple(agents or ()), seed=seed)
-    if from_step is not None:
-        return repeats.Again(step=from_step, extent="from", times=times or 1, agents=tuple(agents or ()), seed=seed)
+    step, extent = (from_step, "from") if only is None else (only, "only")
+    if step is not None:
+        asked = {"step": step, "extent": extent, "times": times or 1, "agents": agents or (), "seed": seed}
+        return repeats.Again.model_validate(asked)
     if times is not None:
         raise BadInput("--times what? Give --only N or --from N with it")
     return None
@@ -427,16 +398,16 @@ def prepare_many(
 
     Raises: BadInput.
     """
-    specs = pool_info(target.pool_of(source), settings, target.excluded).workers
+    specs = target.workers(source, settings)
     agents = [spec.name for spec in specs]
     images = images_given(source.conversation, {spec.name: spec for spec in specs}, every_step=source.give_question)
     for plan in repeats.variants(source, again, agents):
         what = f"run {source.run_id} cannot be run again: "
-        inputs.valid_workflow(plan.workflow, agents, source.limits, what, images)
+        inputs.valid_workflow(plan, agents, source.limits, what, images)
     needed = engine_request.asks_conductor(source.root.workflow)
     asked = target.asked(source, settings, needed=needed)
     requests = repeats.repeat_requests(source, again, agents, door="cli", base=by_hand)
-    forecast = repeats.forecast_repeats(source, again, specs, by_hand, target.info(settings) if needed else None)
+    forecast = repeats.forecast_repeats(source, again, specs, by_hand, target.info(settings, needed=needed))
     return Many(source, again, tuple(each.model_copy(update=asked) for each in requests), forecast)
 
 
@@ -447,10 +418,7 @@ def run_many(store: "Store", many: Many, settings: Settings, *, dry_run: bool, a
     Raises: BadInput, StoreError.
     """
     if dry_run:
-        if as_json:
-            print_json(many.forecast.model_dump(mode="json"))
-        else:
-            print("\n".join(forecast_lines(many)))
+        print_either(as_json, lambda: many.forecast.model_dump(mode="json"), lambda: forecast_lines(many))
         return 0
     called = {step.agent for each in many.forecast.each for step in each.will_run}
     cap = _cap(many, settings, called)
@@ -464,10 +432,7 @@ def run_many(store: "Store", many: Many, settings: Settings, *, dry_run: bool, a
         run_ids = [request.run_id for request in many.requests]
         traces, stopped_by = asyncio.run(all_ended(host, run_ids, "runs", quiet=quiet))
     found = repeats.tally(many.source, traces)
-    if as_json:
-        print_json(repeats_document(found, traces))
-    else:
-        print("\n".join(repeats_lines(found, many.source.task)))
+    print_either(as_json, lambda: repeats_document(found, traces), lambda: repeats_lines(found, many.source.task))
     return stopped_by or (0 if any(each.answered for each in found.tallies) else 1)
 
 
@@ -500,14 +465,11 @@ def repeats_lines(found: repeats.Repeats, task: str) -> Iterator[str]:
     """Says what each worker answered, in groups, how far that agrees, and what it took."""
     what = f"step {found.step} alone" if found.extent == "only" else f"from step {found.step} on"
     simulated = ", simulated workers" if found.simulated else ""
-    yield f"{what}, {plural_runs(found)}{simulated}: {one_line(task)}"
+    runs = sum(len(each.run_ids) for each in found.tallies)
+    yield f"{what}, {runs} runs{simulated}: {one_line(task)}"
     for each in found.tallies:
         yield from _tally_lines(each)
     yield "an interval is Wilson's at 95 %; `show RUN` opens a run, `compare RUN RUN` two"
-
-
-def plural_runs(found: repeats.Repeats) -> str:
-    return f"{sum(len(each.run_ids) for each in found.tallies)} runs"
 
 
 def _tally_lines(found: repeats.Tally) -> Iterator[str]:

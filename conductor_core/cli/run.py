@@ -8,10 +8,9 @@ import typer
 
 from conductor_core.chat.messages import ImagePart, LoadedImage
 from conductor_core.cli import inputs, options
-from conductor_core.cli.carry_out import opened_engine, print_outcome, ready, watch
-from conductor_core.cli.live import ProgressView
+from conductor_core.cli.inputs import opened_store
+from conductor_core.cli.live import ProgressView, opened_engine, print_outcome, ready, watch
 from conductor_core.cli.output import one_line
-from conductor_core.cli.wiring import opened_store
 from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import asks_conductor
 from conductor_core.errors import BadInput
@@ -104,7 +103,10 @@ def run(
 ) -> int:
     settings, conductor = inputs.read_settings(), inputs.with_lora(conductor, lora)
     if tasks is not None or resume:
-        _refuse_for_a_file(gate, image, conversation)
+        if gate:
+            raise BadInput("--gate is for one TASK: the runs of a file would all wait; leave --gate or --tasks out")
+        if image or conversation:
+            raise BadInput("--image and --conversation come with one TASK: leave them or --tasks out")
     before = last_run_of_batch(tasks, db, settings) if resume else None
     row = None if before is None else before.batch
     budget = options.limits(
@@ -146,14 +148,6 @@ def run(
         trace, code = watch(store, host, host.start(request), view, until_it_waits=no_wait)
     print_outcome(trace, view, as_json=as_json)
     return code
-
-
-def _refuse_for_a_file(gate: object, image: object, conversation: object) -> None:
-    """Raises: BadInput for what comes with one task."""
-    if gate:
-        raise BadInput("--gate is for one TASK: the runs of a file would all wait; leave --gate or --tasks out")
-    if image or conversation:
-        raise BadInput("--image and --conversation come with one TASK: leave them or --tasks out")
 
 
 def _read_images(files: Sequence[Path]) -> list[LoadedImage]:

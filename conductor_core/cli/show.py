@@ -13,25 +13,24 @@ import typer
 from conductor_core.analysis import documents
 from conductor_core.chat.messages import images_in
 from conductor_core.cli import inputs, live, options
+from conductor_core.cli.inputs import opened_store
 from conductor_core.cli.live import call_retried, how_ended, plan_retried, summary, workflow_lines
 from conductor_core.cli.output import (
     access_words,
     indented,
     labels,
     one_line,
-    print_json,
+    print_either,
     print_not_on_record,
     print_notes,
     table,
 )
-from conductor_core.cli.wiring import opened_store
 from conductor_core.errors import BadInput
 from conductor_core.formats import run_word, seconds, step_word
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run.actor import Caller, local_caller
 from conductor_core.run.context_flow import (
     Cell,
-    Part,
     Received,
     RoundContext,
     ServerContext,
@@ -44,12 +43,12 @@ from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import RoundTrace, RunTrace, RunUnreadable, StepTrace, unreadable_status
 from conductor_core.run.values import SharedOutput, label, round_name
 from conductor_core.text import plain
-from storage import RawEvent, RunSummary, Store
+from storage import RunSummary, Store
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-    from conductor_core.engine.estimates import Variant, WhatIf
+    from conductor_core.engine.estimates import WhatIf
 
 
 # Where the context of a run went: ``show --context``.
@@ -72,10 +71,7 @@ _LISTS = {"none": "no access at all", "planned": "as planned", "all": 'all lists
 
 def context_document(trace: RunTrace) -> dict[str, Any]:
     found = _what_if(trace)
-    return {
-        **context_flow(trace).model_dump(mode="json"),
-        "what_if": None if found is None else found.model_dump(mode="json"),
-    }
+    return context_flow(trace).model_dump(mode="json") | {"what_if": found and found.model_dump(mode="json")}
 
 
 def context_lines(trace: RunTrace) -> Iterator[str]:
@@ -103,12 +99,12 @@ def _matrix(round_: RoundContext) -> list[str]:
     rows: list[Sequence[str]] = [("", *heads)]
     for source in (None, *(step.path for step in round_.steps[:-1])):
         cells = (round_.cell(source, step.path) for step in round_.steps)
-        rows.append((source_name(source), *("" if cell is None else _cell(cell) for cell in cells)))
+        rows.append((source_name(source), *(_cell(cell) for cell in cells)))
     return table(rows, "  ")
 
 
-def _cell(cell: Cell) -> str:
-    return SIGNS[cell.state] if cell.tokens is None else f"{SIGNS[cell.state]} {cell.tokens:,}"
+def _cell(cell: Cell | None) -> str:
+    return "" if cell is None else SIGNS[cell.state] + ("" if cell.tokens is None else f" {cell.tokens:,}")
 
 
 def _prompt(step: StepContext) -> Iterator[str]:
@@ -118,29 +114,23 @@ def _prompt(step: StepContext) -> Iterator[str]:
         yield f"{head} · nothing was sent"
         return
     yield f"{head} · {step.tokens:,} tokens{counted}"
-    yield from (f"    {part.share:>4.0%}  {part.tokens:>7,}  {part_name(part)}" for part in step.parts)
-
-
-def part_name(part: Part) -> str:
-    """Returns ``output of step 0`` or ``the task``."""
-    if part.source is None:
-        return _PARTS[part.kind]
-    return f"{part.kind} of step {label(part.source)}"
+    for part in step.parts:
+        name = _PARTS[part.kind] if part.source is None else f"{part.kind} of step {label(part.source)}"
+        yield f"    {part.share:>4.0%}  {part.tokens:>7,}  {name}"
 
 
 def _server_table(servers: Sequence[ServerContext]) -> list[str]:
-    heads = [f"{server_name(server)}: {one_line(', '.join(server.agents), 40)}" for server in servers]
-    rows: list[Sequence[str]] = [("", *heads)]
+    rows: list[Sequence[str]] = [("", *map(_server_head, servers))]
     for number, received in enumerate(servers[0].received):
         cells = (_received(server.received[number]) for server in servers)
         rows.append((source_name(received.source), *cells))
     return table(rows, "  ")
 
 
-def server_name(server: ServerContext) -> str:
-    """Returns ``openai at api.example.com``, ``local`` or ``rehearsal (simulated)``."""
+def _server_head(server: ServerContext) -> str:
     at = f" at {one_line(server.host, 60)}" if server.host else ""
-    return f"{server.provider}{at}{' (simulated)' if server.simulated else ''}"
+    simulated = " (simulated)" if server.simulated else ""
+    return f"{server.provider}{at}{simulated}: {one_line(', '.join(server.agents), 40)}"
 
 
 def _received(received: Received) -> str:
@@ -163,15 +153,12 @@ def _costs(found: "WhatIf | None", *, simulated: bool) -> Iterator[str]:
         return
     at = " at the prices of simulated workers" if simulated else ""
     yield f"the workers' calls of this plan with other access lists (estimated{at}; outputs taken as they are)"
-    yield from (f"  {_LISTS[variant.lists]:<18}{_variant(variant)}" for variant in found.variants)
+    for variant in found.variants:
+        tokens = f"{variant.usage.input_tokens:>9,} tokens in, {variant.usage.output_tokens:,} out"
+        yield f"  {_LISTS[variant.lists]:<18}{tokens} · {variant.cost.in_line}"
     if found.assumed:
         names = ", ".join(map(label, found.assumed))
         yield f"  steps without an answer count as the average of the others: {names}"
-
-
-def _variant(variant: "Variant") -> str:
-    usage = variant.usage
-    return f"{usage.input_tokens:>9,} tokens in, {usage.output_tokens:,} out · {variant.cost.in_line}"
 
 
 def show(
@@ -187,8 +174,6 @@ def show(
     ] = False,
     db: options.Db = None,
     as_json: options.AsJson = False,
-    _conductor: options.UnusedConductor = None,
-    _pool: options.UnusedPool = None,
 ) -> int:
     settings = inputs.read_settings()
     fault: RunUnreadable | None = None
@@ -209,15 +194,13 @@ def show(
         if images is not None:
             _write_images(store, trace, images)
     if context:
-        if as_json:
-            print_json(context_document(trace))
-        else:
-            print("\n".join(context_lines(trace)))
-    elif as_json:
-        print_json(documents.run_document(trace, whole=True, fault=fault))
+        print_either(as_json, lambda: context_document(trace), lambda: context_lines(trace))
     else:
-        for line in run_lines(trace, fault):
-            print(line)
+        print_either(
+            as_json,
+            lambda: documents.run_document(trace, whole=True, fault=fault),
+            lambda: run_lines(trace, fault),
+        )
     if fault is None:
         return 0
     record = "" if fault.sequence is None else f"; --event {fault.sequence} prints that event as it lies there"
@@ -247,17 +230,16 @@ def _show_event(store: Store, run_id: str, sequence: int, *, as_json: bool) -> i
         raise BadInput(f"run {run_id} has no event {sequence}")
     store.access_log.viewed([run_id], "show --event", local_caller("cli"))
     print_not_on_record(store)
-    if as_json:
-        print_json(raw_event_document(found[0]))
-    else:
-        print(raw_event_line(found[0]))
+    stored = found[0]
+    # Damaged or not. Bytes that are not text are written as escapes.
+    payload = stored.payload.decode("utf-8", "backslashreplace")
+    head = f"event {stored.sequence}, {one_line(stored.kind, 80)}, {one_line(stored.at_utc, 80)}"
+    print_either(
+        as_json,
+        lambda: {"sequence": stored.sequence, "kind": stored.kind, "at_utc": stored.at_utc, "payload": payload},
+        lambda: [f"{head}: {plain(payload)}"],
+    )
     return 0
-
-
-def raw_event_document(event: RawEvent) -> documents.Document:
-    """Returns an event as it is stored. ``payload`` shows bytes that are not UTF-8 as escapes."""
-    payload = event.payload.decode("utf-8", "backslashreplace")
-    return {"sequence": event.sequence, "kind": event.kind, "at_utc": event.at_utc, "payload": payload}
 
 
 def runs(
@@ -267,17 +249,12 @@ def runs(
     replays: Annotated[bool, typer.Option("--replays", help="List the replays of `blame`, too.")] = False,
     db: options.Db = None,
     as_json: options.AsJson = False,
-    _conductor: options.UnusedConductor = None,
-    _pool: options.UnusedPool = None,
 ) -> int:
     settings = inputs.read_settings()
     with opened_store(db, settings, read=True) as store:
         found = store.runs(limit=limit, search=search, status=status, without=None if replays else REPLAY_PURPOSE)
         print_notes(store, found)
-    if as_json:
-        print_json({"runs": [summary_document(run) for run in found]})
-    else:
-        print("\n".join(runs_lines(found)))
+    print_either(as_json, lambda: {"runs": [summary_document(run) for run in found]}, lambda: runs_lines(found))
     return 0
 
 
@@ -376,12 +353,6 @@ def _template() -> "Template":
     environment.globals |= {function.__name__: function for function in used}
     environment.globals |= {"in_words": _in_words, "timing": _timing, "hidden": in_words, "nobody": Caller()}
     return environment.get_template("show.txt")
-
-
-def raw_event_line(event: RawEvent) -> str:
-    """Returns an event as the database has it, damaged or not. Bytes that are not text are written as escapes."""
-    payload = plain(event.payload.decode("utf-8", "backslashreplace"))
-    return f"event {event.sequence}, {one_line(event.kind, 80)}, {one_line(event.at_utc, 80)}: {payload}"
 
 
 def _timing(trace: RunTrace, step: StepTrace) -> str:

@@ -9,18 +9,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.output import print_json
-from conductor_core.cli.wiring import needs_extra, opened_store
+from conductor_core.cli.inputs import needs_extra, opened_store
+from conductor_core.cli.output import print_either
 from conductor_core.errors import BadInput
-from conductor_core.lab.records.training import Stage
 from conductor_core.lab.training.config import STAGES, TrainingConfig, read_config
-from conductor_core.settings import Settings
-from storage import Store
 
 if TYPE_CHECKING:
     from conductor_core.lab.training.recorder import Trained
@@ -29,53 +26,44 @@ if TYPE_CHECKING:
 def train_at_scale(
     config: TrainingConfig,
     out: Path | None,
-    *,
-    resume: bool,
-    stop_after: Stage | None,
-    start_from: str | None,
-    dry_run: bool,
     pool: str | None,
     max_usd: float | None,
     db: str | None,
     show: Callable[[str], None],
+    *,
+    dry_run: bool,
+    **choices: Any,
 ) -> "Trained":
-    """Trains, or rehearses it in a dry run. Raises: BadInput, and what stops a training."""
-    config = _with_choices(config, pool, max_usd)
+    """Trains, or rehearses it in a dry run. Raises: BadInput, and what stops a training.
+
+    ``choices``: how it goes on, ``resume``, ``stop_after`` and ``start_from``.
+    """
+    if config.scale is None:
+        raise BadInput(f"--dry-run: config {config.name} is small enough to be run as it is")
+    chosen = {name: value for name, value in (("pool", pool), ("max_usd", max_usd)) if value is not None}
+    workers = config.scale.workers.model_copy(update=chosen)
+    config = config.model_copy(update={"scale": config.scale.model_copy(update={"workers": workers})})
     settings = inputs.read_settings()
-    with _folder(out, show, dry_run=dry_run) as folder, _store(db, settings) as store:
+    kept = opened_store(db, settings) if db is not None and _main_process() else nullcontext()
+    with _folder(out, show, dry_run=dry_run) as folder, kept as store:
         from conductor_core.lab.training import scale  # only now: torch takes seconds to load
         from conductor_core.lab.training.folder import held
 
-        with held(folder, resume=resume) if _main_process() else nullcontext():
+        with held(folder, resume=choices["resume"]) if _main_process() else nullcontext():
             if dry_run:
                 settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
                 made = scale.rehearsed(config, folder, pool=pool)
                 for line in scale.differences(config, made):
                     show(line)
                 scale.write_model(made)
-                config, start_from = made, None
-            return scale.train(
-                config,
-                folder,
-                settings,
-                resume=resume,
-                stop_after=stop_after,
-                start_from=start_from,
-                sink=None if store is None else store.log,
-                show=show,
-            )
+                config, choices["start_from"] = made, None
+            sink = None if store is None else store.log
+            return scale.train(config, folder, settings, sink=sink, show=show, **choices)
 
 
 def _main_process() -> bool:
+    """Whether this is the first of a launch of many."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def _with_choices(config: TrainingConfig, pool: str | None, max_usd: float | None) -> TrainingConfig:
-    if config.scale is None:
-        raise BadInput(f"--dry-run: config {config.name} is small enough to be run as it is")
-    chosen = {name: value for name, value in (("pool", pool), ("max_usd", max_usd)) if value is not None}
-    workers = config.scale.workers.model_copy(update=chosen)
-    return config.model_copy(update={"scale": config.scale.model_copy(update={"workers": workers})})
 
 
 @contextmanager
@@ -89,13 +77,6 @@ def _folder(out: Path | None, show: Callable[[str], None], *, dry_run: bool) -> 
     with tempfile.TemporaryDirectory(prefix="dry-run-") as folder:
         yield Path(folder)
         show("the dry run came to its end; its folder is removed: keep it with --out FOLDER")
-
-
-@contextmanager
-def _store(db: str | None, settings: Settings) -> Iterator[Store | None]:
-    """Opens the database that keeps the rollouts' runs. None if none is named, or if this is not the main process."""
-    with opened_store(db, settings) if db is not None and _main_process() else nullcontext() as store:
-        yield store
 
 
 Config = Annotated[
@@ -147,7 +128,6 @@ def train_command(
     db: Db = None,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
-    _conductor: options.UnusedConductor = None,
 ) -> int:
     stage = next((each for each in STAGES if each == stop_after), None)
     if stop_after is not None and stage is None:
@@ -156,25 +136,14 @@ def train_command(
     asked = written if seed is None else written.model_copy(update={"seed": seed})
 
     needs_extra("train")
-    speaks = os.environ.get("RANK", "0") == "0"  # of a launch of many processes only the first
 
     def show(line: str) -> None:
-        if speaks and not quiet:
+        if _main_process() and not quiet:
             print(line, file=sys.stderr, flush=True)
 
+    choices: dict[str, Any] = {"resume": resume, "stop_after": stage, "start_from": start_from}
     if asked.scale is not None or dry_run:
-        done = train_at_scale(
-            asked,
-            out,
-            resume=resume,
-            stop_after=stage,
-            start_from=start_from,
-            dry_run=dry_run,
-            pool=pool,
-            max_usd=max_usd,
-            db=db,
-            show=show,
-        )
+        done = train_at_scale(asked, out, pool, max_usd, db, show, dry_run=dry_run, **choices)
     else:
         for option, value in (("--pool", pool), ("--db", db), ("--max-usd", max_usd)):
             if value is not None:
@@ -186,28 +155,22 @@ def train_command(
             from conductor_core.lab.training.tiny.run import train
 
         if out is None:
-            out = _own_folder(asked, written.seed)
+            name = asked.name if asked.seed == written.seed else f"{asked.name}-seed{asked.seed}"
+            out = inputs.read_settings().data_folder / "training" / name
             show(f"model and record go into {out}")
-        done = train(asked, out, resume=resume, stop_after=stage, start_from=start_from, show=show)
-    if not speaks:
+        done = train(asked, out, show=show, **choices)
+    if not _main_process():
         return 0
-    if as_json:
-        print_json(
-            {
-                "folder": str(done.folder),
-                "sha256": done.sha256,
-                "stage": done.stage,
-                "seconds": done.seconds,
-                "iteration": done.iteration and done.iteration.model_dump(mode="json", exclude_none=True),
-                "held_out": done.held_out and done.held_out.model_dump(mode="json", exclude_none=True),
-            }
-        )
-    else:
-        print(f"{done.folder} sha256 {done.sha256}")
+    figures = {"iteration": done.iteration, "held_out": done.held_out}
+    print_either(
+        as_json,
+        lambda: {
+            "folder": str(done.folder),
+            "sha256": done.sha256,
+            "stage": done.stage,
+            "seconds": done.seconds,
+            **{name: each and each.model_dump(mode="json", exclude_none=True) for name, each in figures.items()},
+        },
+        lambda: [f"{done.folder} sha256 {done.sha256}"],
+    )
     return 0
-
-
-def _own_folder(config: TrainingConfig, written_seed: int) -> Path:
-    """Returns a folder of the data folder, named by the config, and by the seed if it is not the config's own."""
-    name = config.name if config.seed == written_seed else f"{config.name}-seed{config.seed}"
-    return inputs.read_settings().data_folder / "training" / name

@@ -110,14 +110,11 @@ def _merged(values: Iterable[tuple[str, float]]) -> tuple[Alternative, ...]:
         total[value] = total.get(value, 0.0) + probability
     likely = {value: p for value, p in total.items() if value != _OTHER and p >= LEAST}
     listed = [
-        Alternative(value=value, probability=round(p, 4)) for value, p in sorted(likely.items(), key=_by_likelihood)
+        Alternative(value=value, probability=round(p, 4))
+        for value, p in sorted(likely.items(), key=lambda each: -each[1])
     ]
     left = 1.0 - sum(likely.values())
     return (*listed, Alternative(value=_OTHER, probability=round(left, 4))) if left >= LEAST else tuple(listed)
-
-
-def _by_likelihood(value: tuple[str, float]) -> float:
-    return -value[1]
 
 
 def _agent_of(agents: Sequence[str | None]) -> Callable[[str], str]:

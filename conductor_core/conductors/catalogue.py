@@ -11,6 +11,7 @@ OWNER/NAME                      a model of the hub, which the Models page or ``m
 URL#MODEL                       an OpenAI-compatible server
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,8 +24,8 @@ from conductor_core.files import expand_path, is_file, is_folder, is_there
 from conductor_core.inference.found import OWNERS, Found, FoundFile, by_title, cached_gguf, described, find_files
 from conductor_core.inference.generation import ModelUnavailable
 from conductor_core.inference.gguf_file import memory_bytes
-from conductor_core.inference.hardware import Memory, Placement, free_ram_bytes, place, ram_bytes
-from conductor_core.inference.published import CONDUCTORS
+from conductor_core.inference.hardware import Memory, free_ram_bytes, place, ram_bytes
+from conductor_core.inference.pace import CONDUCTORS
 from conductor_core.inference.small_base import TITLE, small_base
 from conductor_core.inference.source import (
     GGUF_REF,
@@ -41,16 +42,11 @@ from conductor_core.inference.source import (
     own_folder,
 )
 from conductor_core.privacy.masking import TYPED_KEY, TypedKeys, environment_keys, holds_a_key, is_set, one_line
-from conductor_core.settings import Settings
+from conductor_core.settings import SHIPPED, SMALL, TINY, Settings
 from conductor_core.workflow.model import Frozen
 
-TINY = "tiny"
 TINY_FOLDER = Path(__file__).parent / "tiny"
-SMALL = "small"
-SHIPPED = (TINY, SMALL)
 ADAPTER = Path(__file__).parent / "small" / "adapter.gguf"
-
-
 NO_BASE = "the model of the Conductor small is not here: `conductor models pull small` gets it (98 MB)"
 
 
@@ -68,7 +64,7 @@ class ConductorOption(Frozen):
         named: whether a conductors file gives it its name.
         context: the most tokens that it reads, if its file or its configuration tells; a server is not asked.
         owner: of a GGUF file, whose path is ``model``: the program that has it, as people call it. Empty for others.
-        quantisation: of that file.
+        quantisation: of that file. has_chat_template: whether it has one; without, a model may only continue texts.
     """
 
     ref: str
@@ -89,6 +85,7 @@ class ConductorOption(Frozen):
     named: bool = False
     context: int | None = None
     quantisation: str = ""
+    has_chat_template: bool = True
     owner: str = ""
 
     @property
@@ -185,7 +182,7 @@ def _gguf_file(model: str, settings: Settings) -> tuple[Path, str] | None:
 def _gguf(name: str, file: Path, lora: str, settings: Settings, spec: ConductorSpec | None) -> Conductor:
     """Opens a Conductor of a GGUF file. A ``conductor.json`` beside its adapter, or else beside it, says how to ask."""
     # When used: see ``RemoteConductor``.
-    from conductor_core.conductors.gguf import GgufConductor
+    from conductor_core.conductors.remote import GgufConductor
 
     spec = spec or ConductorSpec(name=name, model=str(file), lora=lora or None)
     adapter = None if spec.lora is None else expand_path(spec.lora)
@@ -203,16 +200,12 @@ def unknown(name: str, settings: Settings) -> UnknownConductor:
     """Returns the error for a Conductor of which nothing is known."""
     if name.partition(": ")[0] in OWNERS:
         return UnknownConductor(f"{one_line(name)} is no longer on this machine; `conductor models list` shows what is")
-    return UnknownConductor(
-        f"no Conductor {name[:80]!r}: name {TINY}, {SMALL}, one of {_names(settings)}, a model folder, a GGUF file, a "
-        "hub id (owner/name) or URL#MODEL of a server"
-    )
-
-
-def _names(settings: Settings) -> str:
-    """Returns the names of the data folder's Conductors, for a message."""
     names = ", ".join(listed(settings)[0])
-    return f"your conductors files ({names})" if names else f"{settings.conductors_folder}/*.toml (none yet)"
+    files = f"your conductors files ({names})" if names else f"{settings.conductors_folder}/*.toml (none yet)"
+    return UnknownConductor(
+        f"no Conductor {name[:80]!r}: name {TINY}, {SMALL}, one of {files}, a model folder, a GGUF file, a hub id "
+        "(owner/name) or URL#MODEL of a server"
+    )
 
 
 def _server_and_model(ref: str) -> tuple[str, str]:
@@ -257,8 +250,10 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
         options.append(_downloaded(hub_id, model_folder) if model_folder else _to_download(hub_id))
     for hub_id in cached_hub_ids():
         model_folder = cached_folder(hub_id)
-        if hub_id not in CONDUCTORS and model_folder is not None and _writes_text(model_folder):
-            options.append(_downloaded(hub_id, model_folder))
+        if hub_id not in CONDUCTORS and model_folder is not None:
+            with suppress(ModelUnavailable):  # others write no text
+                inspect_folder(model_folder)
+                options.append(_downloaded(hub_id, model_folder))
     return options
 
 
@@ -368,17 +363,10 @@ def _of_file(ref: str, file: FoundFile) -> ConductorOption:
         runnable=fits,
         reason=reason,
         quantisation=header.quantisation,
+        has_chat_template=header.has_chat_template,
         context=header.context,
         **said,
     )
-
-
-def _writes_text(folder: Path) -> bool:
-    try:
-        inspect_folder(folder)
-    except ModelUnavailable:
-        return False
-    return True
 
 
 def _downloaded(ref: str, folder: Path, **said: Any) -> ConductorOption:
@@ -386,39 +374,25 @@ def _downloaded(ref: str, folder: Path, **said: Any) -> ConductorOption:
     try:
         files = inspect_folder(folder)
     except ModelUnavailable as error:
-        return _option(ref, place(0), downloaded=False, runnable=False, reason=str(error), **said)
-    placement = place(files.parameters)
-    known = CONDUCTORS.get(ref)
-    return _option(
-        ref,
-        placement,
-        parameters=files.parameters,
-        size_bytes=files.size_bytes,
-        licence=licence_of(folder) or (known.licence if known else "MIT" if folder == TINY_FOLDER else ""),
-        downloaded=True,
-        reason=f"Runs on {placement.memory.label} in {placement.dtype}.",
-        **said,
-    )
+        return _option(ref, 0, downloaded=False, runnable=False, reason=str(error), **said)
+    known, placement = CONDUCTORS.get(ref), place(files.parameters)
+    said |= {"licence": licence_of(folder) or (known.licence if known else "MIT" if folder == TINY_FOLDER else "")}
+    said |= {"reason": f"Runs on {placement.memory.label} in {placement.dtype}.", "size_bytes": files.size_bytes}
+    return _option(ref, files.parameters, downloaded=True, **said)
 
 
 def _to_download(hub_id: str) -> ConductorOption:
     known, absent = CONDUCTORS.get(hub_id), not_here(hub_id)
     if known is None:
-        return _option(hub_id, place(0), downloaded=False, reason=f"{absent}.")
+        return _option(hub_id, 0, downloaded=False, reason=f"{absent}.")
     absent = absent.replace(" downloads it", f" downloads it ({known.size_bytes / 1e9:.1f} GB)")
-    return _option(
-        hub_id,
-        place(known.shape.parameters),
-        parameters=known.shape.parameters,
-        size_bytes=known.size_bytes,
-        licence=known.licence,
-        downloaded=False,
-        reason=f"{absent}.",
-    )
+    said = {"size_bytes": known.size_bytes, "licence": known.licence, "reason": f"{absent}."}
+    return _option(hub_id, known.shape.parameters, downloaded=False, **said)
 
 
-def _option(ref: str, placement: Placement, **said: Any) -> ConductorOption:
-    """Returns the line of a Conductor that would run as ``placement`` says. One that does not fit cannot run."""
+def _option(ref: str, parameters: int, **said: Any) -> ConductorOption:
+    """Returns the line of a Conductor of so many parameters. One that does not fit cannot run."""
+    placement = place(parameters)
     memory = placement.memory
     if not placement.fits:
         lacks = f"Needs {placement.needed_bytes / 1e9:.1f} GB, this machine has {memory.total_bytes / 1e9:.1f} GB of "
@@ -426,6 +400,7 @@ def _option(ref: str, placement: Placement, **said: Any) -> ConductorOption:
     return ConductorOption(
         ref=ref,
         name=_name(ref),
+        parameters=parameters,
         memory_needed_bytes=placement.needed_bytes,
         memory_there_bytes=memory.total_bytes,
         memory=memory.label,

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from conductor_core.chat.messages import Params, Prices, Sampling, Seconds
 from conductor_core.errors import ConductorsInvalid, UnknownConductor
-from conductor_core.files import NotRegular, expand_path, is_file, is_there, open_regular
+from conductor_core.files import Unread, expand_path, is_file, is_there, read_named, text_of
 from conductor_core.inference.source import HUB_ID
 from conductor_core.privacy.masking import environment_keys, holds_a_key, one_line
 from conductor_core.providers.model_files import (
@@ -29,10 +29,9 @@ from conductor_core.providers.model_files import (
     sampling_fault,
     without_fault,
 )
-from conductor_core.settings import Settings
+from conductor_core.settings import SHIPPED, Settings
 from conductor_core.workflow.model import Frozen
 
-BUILT_IN = frozenset({"small", "tiny"})
 API_KEY_VARIABLE = "CONDUCTOR_API_KEY"
 """Holds the key of a Conductor that is named by its address alone."""
 _MOST_PROMPT_BYTES = 65_536
@@ -80,7 +79,7 @@ class ConductorTable(ModelTable, ConductorSpec):
     @field_validator("name")
     @classmethod
     def _means_nothing_else(cls, value: str) -> str:
-        if value.casefold() in BUILT_IN:
+        if value.casefold() in SHIPPED:
             raise ValueError(f'"{value}" is the name of the shipped Conductor; choose another name')
         if any(mark in value for mark in ("/", "\\", "#")) or value.casefold().endswith(".toml"):
             raise ValueError(
@@ -162,20 +161,9 @@ def load_conductors_file(path: str | Path, key_variables: Collection[str] = ()) 
 def _own_prompt(file: Path) -> str:
     """Reads a user's own prompt. Raises: ValueError, saying what is wrong with the file."""
     try:
-        with open_regular(file) as opened:
-            raw = opened.read(_MOST_PROMPT_BYTES + 1)
-    except FileNotFoundError:
-        raise ValueError("no such file") from None
-    except (NotRegular, IsADirectoryError) as error:
-        raise ValueError(str(error.strerror)) from None
-    except (OSError, ValueError):
-        raise ValueError("it cannot be read") from None
-    if len(raw) > _MOST_PROMPT_BYTES:
-        raise ValueError(f"it has more than {_MOST_PROMPT_BYTES:,} bytes")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"line {raw[: error.start].count(10) + 1}: not UTF-8 text") from None
+        text = text_of(read_named(file, _MOST_PROMPT_BYTES))
+    except Unread as error:
+        raise ValueError(str(error)) from None
     if not text.strip():
         raise ValueError("it is empty")
     if holds_a_key(text, environment_keys()):

@@ -7,19 +7,14 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from conductor_core.chat.messages import ConductorInfo, Message, PlanFinished, PlanRequest, PlanText, Sampling
+from conductor_core.chat.messages import ConductorInfo, Message, PlanFinished, PlanRequest, Sampling, TextDelta
 from conductor_core.conductors.conductors_file import ConductorSpec
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, choices_of, least_tokens, plan_grammar
 from conductor_core.conductors.prompts import STATIC_MESSAGES, PromptKind, asked, require_room
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.errors import ConductorUnavailable, PromptOverflows, UnknownConductor
 from conductor_core.files import is_folder
-from conductor_core.inference.generation import (
-    Done,
-    Generation,
-    InferenceError,
-    PromptTooLong,
-)
+from conductor_core.inference.generation import Done, Generation, InferenceError, PromptTooLong
 from conductor_core.inference.shared import shared_model
 from conductor_core.settings import Settings
 
@@ -81,15 +76,10 @@ class LocalConductor:
     ) -> None:
         """``name`` is the user's name for the folder or hub id ``ref``. ``spec`` is what a conductors file says of it;
         it goes before the settings and ``config``."""
-        self._price = self._context = self._own_prompt = self._prompt_sha256 = None
-        if spec is not None:
-            self._own_prompt, self._prompt_sha256 = spec.prompt_text, spec.prompt_sha256
-            config = configured(config, spec, name)
-            self._price, self._context = spec.usd_per_mtok, spec.context
-        self._name = name
-        self._ref = ref
-        self._config = config
-        self._constrained = settings.constrained if spec is None or spec.constrained is None else spec.constrained
+        self._spec = spec = spec or ConductorSpec(name=name, model=ref)
+        self._name, self._ref = name, ref
+        self._config = config = configured(config, spec, name)
+        self._constrained = settings.constrained if spec.constrained is None else spec.constrained
         self._max_tokens = min(settings.plan_max_tokens, config.max_tokens or settings.plan_max_tokens)
         self._model = shared_model(ref)
         self._model.idle_s = settings.model_idle_s
@@ -106,15 +96,15 @@ class LocalConductor:
             dtype=placement.dtype if placement else None,
             constrained=self._constrained,
             seated=self._config.prompt != "full",
-            usd_per_mtok=self._price,
-            prompt_sha256=self._prompt_sha256,
+            usd_per_mtok=self._spec.usd_per_mtok,
+            prompt_sha256=self._spec.prompt_sha256,
         )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
-        return asked(request, self._config.prompt, self._own_prompt)
+        return asked(request, self._config.prompt, self._spec.prompt_text)
 
-    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanFinished]:
-        require_room(self._name, self.messages(request), self._context)
+    async def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | PlanFinished]:
+        require_room(self._name, self.messages(request), self._spec.context)
         try:
             async with aclosing(self._model.stream(self._generation(request))) as pieces:
                 async for piece in pieces:
@@ -125,7 +115,7 @@ class LocalConductor:
                             choices=piece.choices,
                         )
                     else:
-                        yield PlanText(text=piece)
+                        yield TextDelta(text=piece)
         except PromptTooLong as error:
             raise PromptOverflows(f"Conductor {self._name}: {error}") from error
         except InferenceError as error:
@@ -144,7 +134,9 @@ class LocalConductor:
             seed=request.seed,
             static_messages=0 if short else STATIC_MESSAGES,
             grammar=plan_grammar(shape) if shape else None,
-            forcing=_budget(shape) if shape else None,
+            forcing=PlanBudget(shape.max_steps, task_first=shape.task_first, thought_casts=bool(shape.phrases))
+            if shape
+            else None,
             keep_choices=True,
             answer_begins=ANSWER_BEGINS,
             usual_tokens=USUAL_TOKENS,
@@ -182,7 +174,3 @@ def configured(config: LocalConfig, spec: ConductorSpec, name: str) -> LocalConf
             'or give prompt = "full" to try it'
         )
     return config
-
-
-def _budget(shape: PlanShape) -> PlanBudget:
-    return PlanBudget(shape.max_steps, task_first=shape.task_first, thought_casts=bool(shape.phrases))

@@ -2,6 +2,7 @@
 
 identify                 what the server is, and how to ask it to hold a completion to a form
 RemoteConductor.write    one call through ``providers.client``
+GgufConductor.write      the same over the socket of a process of ours (``inference.llama``)
 
 Sources for the parameters of forms: vLLM's documentation of structured outputs (``guided_grammar`` until 0.11, then
 ``structured_outputs``), llama.cpp's server README (``grammar``), SGLang's documentation (``ebnf``), OpenAI's
@@ -14,6 +15,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -25,8 +27,6 @@ from conductor_core.chat.messages import (
     Message,
     PlanFinished,
     PlanRequest,
-    PlanText,
-    PlanThought,
     ReasoningDelta,
     TextDelta,
     Usage,
@@ -36,7 +36,15 @@ from conductor_core.chat.usage import tokens_of
 from conductor_core.conductors.alternatives import ASKED, BYTES_PER_TOKEN, TokenLog
 from conductor_core.conductors.conductors_file import API_KEY_VARIABLE, ConductorSpec
 from conductor_core.conductors.grammar import PlanShape, choices_of, plan_grammar, plan_schema
-from conductor_core.conductors.prompts import PromptKind, asked, require_room
+from conductor_core.conductors.local import (
+    ANSWER_BEGINS,
+    RETRY_TEMPERATURE,
+    USUAL_TOKENS,
+    LocalConfig,
+    configured,
+    plan_shape,
+)
+from conductor_core.conductors.prompts import STATIC_MESSAGES, PromptKind, asked, require_room
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.errors import (
     ConductorCertificate,
@@ -52,6 +60,9 @@ from conductor_core.errors import (
     ConductorUnpaid,
     PromptOverflows,
 )
+from conductor_core.inference.generation import InferenceError, PrefixFolder, ProcessEnded
+from conductor_core.inference.gguf_file import known_digest
+from conductor_core.inference.llama import REQUEST, URL, checked, shared_llama
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TypedKeys, one_line
 from conductor_core.providers.client import ModelClient, open_client
@@ -199,11 +210,22 @@ class RemoteConductor:
         self._prompt: PromptKind = spec.prompt or "full"
         self._wants_form = settings.constrained if spec.constrained is None else spec.constrained
         self._server = server
+        variable = spec.api_key_env or (API_KEY_VARIABLE if "://" in name else None)
+        asked = WorkerSpec(
+            name="conductor",
+            provider="openai",
+            model=spec.model,
+            base_url=spec.base_url,
+            api_key_env=spec.api_key_env,
+            timeout_s=spec.timeout_s or READ_TIMEOUT_S,
+            # Thoughts may be longer than a plan.
+            max_output_bytes=max(MOST_THOUGHT_BYTES, 2 * settings.plan_max_bytes),
+        )
         self._client = ModelClient(
-            self._asked(spec, settings.plan_max_bytes),
+            asked,
             OpenAIDialect(),
             f"Conductor {one_line(spec.model if '://' in name else name, limit=_MOST_NAME)}",
-            key_hint=self._key_hint(),
+            key_hint=f"set {variable} to its key" if variable else "name the variable of its key in api_key_env",
             size_hint="no plan needs that: choose another Conductor, or lower its max_tokens",
             limit_s=spec.timeout_s or ANSWER_TIMEOUT_S,
             # One event may hold the whole answer, each character of it escaped, and all that is told of its tokens.
@@ -212,23 +234,6 @@ class RemoteConductor:
             socket=socket,
         )
         masking.remember_variable(spec.api_key_env)
-
-    @staticmethod
-    def _asked(spec: ConductorSpec, plan_max_bytes: int) -> WorkerSpec:
-        """Returns the server of ``spec`` as the client takes it. Thoughts may be longer than a plan."""
-        return WorkerSpec(
-            name="conductor",
-            provider="openai",
-            model=spec.model,
-            base_url=spec.base_url,
-            api_key_env=spec.api_key_env,
-            timeout_s=spec.timeout_s or READ_TIMEOUT_S,
-            max_output_bytes=max(MOST_THOUGHT_BYTES, 2 * plan_max_bytes),
-        )
-
-    def _key_hint(self) -> str:
-        variable = self._spec.api_key_env or (API_KEY_VARIABLE if "://" in self._name else None)
-        return f"set {variable} to its key" if variable else "name the variable of its key in api_key_env"
 
     @property
     def info(self) -> ConductorInfo:
@@ -252,7 +257,7 @@ class RemoteConductor:
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
         return asked(request, self._prompt, self._spec.prompt_text)
 
-    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | ReasoningDelta | PlanFinished]:
         """Writes a plan, see ``Conductor.write``. All that it gives or raises has the keys hidden that we know."""
         messages = self.messages(request)
         require_room(self._name, messages, self._spec.context)
@@ -265,7 +270,7 @@ class RemoteConductor:
         request: PlanRequest,
         messages: Sequence[Message],
         watch: Callable[[Mapping[str, Any]], None] | None = None,
-    ) -> AsyncGenerator[PlanText | PlanThought | PlanFinished]:
+    ) -> AsyncGenerator[TextDelta | ReasoningDelta | PlanFinished]:
         """Yields what the server answers to ``messages``. ``watch`` gets each event."""
         text: list[str] = []
         thoughts: list[str] = []
@@ -285,10 +290,10 @@ class RemoteConductor:
                 async for chunk in chunks:
                     if isinstance(chunk, TextDelta):
                         text.append(chunk.text)
-                        yield PlanText(text=chunk.text)
+                        yield chunk
                     elif isinstance(chunk, ReasoningDelta):
                         thoughts.append(chunk.text)
-                        yield PlanThought(text=chunk.text)
+                        yield chunk
                     elif isinstance(chunk, Finished):
                         yield self._finished(chunk, "".join(text), "".join(thoughts), logprobs)
         except ServerFault as fault:
@@ -315,7 +320,7 @@ class RemoteConductor:
 
     def _body(self, request: PlanRequest, messages: Sequence[Message]) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "temperature": request.temperature or (0.7 if request.rejected else 0.0),
+            "temperature": request.temperature or (RETRY_TEMPERATURE if request.rejected else 0.0),
             **({} if "logprobs" in self._spec.params else ASKED),
             **self._spec.params,
             **self._client.dialect.body(self._client.spec, messages),
@@ -352,3 +357,89 @@ class RemoteConductor:
             told_by_server=bool(choices),
             departures=end.departures,
         )
+
+
+# A Conductor of a GGUF file of this machine.
+
+SILENCE_S = 3600.0
+
+
+class GgufConductor(RemoteConductor):
+    """Writes plans with a GGUF file. Cheap to make: its process starts at the first ``write``."""
+
+    def __init__(self, name: str, spec: ConductorSpec, settings: Settings, config: LocalConfig) -> None:
+        """``spec`` names the file and perhaps an adapter. Raises: UnknownConductor, ModelUnavailable."""
+        file, lora = Path(spec.model), None if spec.lora is None else Path(spec.lora)
+        self._config = configured(config, spec, name)
+        self._header = checked(file, lora)
+        self._llama = shared_llama(file, lora)
+        self._llama.idle_s = settings.model_idle_s
+        if settings.prefix_bytes:
+            self._llama.kept = PrefixFolder(settings.prefixes_folder, settings.prefix_bytes)
+        self._digests = [
+            known_digest(each, settings.data_folder) if each is not None else None for each in (file, lora)
+        ]
+        served: dict[str, Any] = {
+            "model": file.name,
+            "base_url": URL,
+            "params": {},
+            "prompt": self._config.prompt,
+            "max_tokens": self._config.max_tokens,
+            "timeout_s": SILENCE_S,
+        }
+        super().__init__(
+            name, spec.model_copy(update=served), settings, server=Server("llama.cpp"), socket=self._llama.socket
+        )
+        self._lora = None if lora is None else lora.name
+        self._template = {"chat_template_kwargs": {"enable_thinking": False}}
+
+    @property
+    def info(self) -> ConductorInfo:
+        return ConductorInfo(
+            name=self._name,
+            kind="local",
+            model=self._spec.model,
+            device="cpu",
+            dtype=self._header.quantisation,
+            constrained=self._constrained,
+            seated=self._prompt != "full",
+            usd_per_mtok=self._spec.usd_per_mtok,
+            prompt_sha256=self._spec.prompt_sha256,
+            file_sha256=self._digests[0],
+            lora=self._lora,
+            lora_sha256=self._digests[1],
+        )
+
+    async def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | ReasoningDelta | PlanFinished]:
+        """Writes a plan, see ``Conductor.write``."""
+        require_room(self._name, self.messages(request), self._spec.context)
+        try:
+            async with self._llama.turn() as turn:
+                messages = await turn.inert(self.messages(request))
+                static = 0 if self._prompt == "short" else STATIC_MESSAGES
+                self._reuses = await turn.read_static(messages, static, self._template)
+                watch = turn.progress(self._max_tokens, USUAL_TOKENS, ANSWER_BEGINS)
+                async with aclosing(self._written(request, messages, watch)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+        except ProcessEnded as error:
+            raise ConductorStreamCut(f"Conductor {self._name}: {error}") from error
+        except (InferenceError, httpx2.TransportError) as error:
+            raise ConductorUnavailable(f"Conductor {self._name}: {error}") from error
+
+    def _body(self, request: PlanRequest, messages: Any) -> dict[str, Any]:
+        config = self._config
+        temperature = config.temperature or request.temperature or (RETRY_TEMPERATURE if request.rejected else 0.0)
+        return {
+            **super()._body(request, messages),
+            **REQUEST,
+            **self._template,
+            "temperature": temperature,
+            "top_p": config.top_p,
+            "top_k": config.top_k,
+            "seed": request.seed & 0x7FFFFFFF,
+            "cache_prompt": self._reuses,
+        }
+
+    def _shape(self, request: PlanRequest) -> PlanShape:
+        return plan_shape(self.info, request, self._config, self._max_tokens, bounded=True)

@@ -9,15 +9,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Message, Price, Usage, WorkerSpec, sum_of_costs
+from conductor_core.chat.messages import ConductorInfo, Message, Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.pools import with_fallbacks
-from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_text, told_tokens
+from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_text
 from conductor_core.engine.recorder import At, Recorder
 from conductor_core.engine.request import RunRecords
 from conductor_core.errors import BadInput, EventOutOfOrder
-from conductor_core.providers.servers import servers, servers_of_conductor
+from conductor_core.providers.servers import servers
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Approve, Cancel, Command, Deny, Edit, SentCommand, Unproven
@@ -49,28 +49,26 @@ class GateRules:
         return bool(self._gates)
 
     def for_plan(self, path: Path, most_usd: float | None) -> tuple[str, ...]:
-        def holds(gate: Gate) -> bool:
-            return (gate.rule == "plan" and not path) or _exceeds(gate, most_usd)
-
-        return self._that(holds)
+        return self._that(lambda gate: (gate.rule == "plan" and not path) or _exceeds(gate, most_usd))
 
     def for_step(self, path: Path, agent: str, most_usd: float | None) -> tuple[str, ...]:
         """Returns the gates that hold back a step after which the run costs up to ``most_usd`` in all."""
-        servers = self._servers(agent)
-
-        def holds(gate: Gate) -> bool:
-            return (
+        # The Conductor is asked about where it is called, and for each step of its own plan.
+        called = () if agent == CONDUCTOR_AGENT else with_fallbacks(agent, self._inputs.workers)
+        at = {server for spec in called for server in servers(spec)}
+        return self._that(
+            lambda gate: (
                 gate.rule == "steps"
                 or (gate.rule == "step" and path == (gate.number,))
-                or _at(gate, servers)
+                or _at(gate, at)
                 or _exceeds(gate, most_usd)
             )
-
-        return self._that(holds)
+        )
 
     def for_conductor(self) -> tuple[str, ...]:
-        servers = servers_of_conductor(self._inputs.conductor)
-        return self._that(lambda gate: _at(gate, servers))
+        conductor = self._inputs.conductor
+        at = {"local"} if conductor is None else servers(conductor)
+        return self._that(lambda gate: _at(gate, at))
 
     def most_of_call(self, agent: str, messages: tuple[Message, ...]) -> Most:
         """Returns the highest cost of one call. A fallback may make it."""
@@ -83,7 +81,7 @@ class GateRules:
             if index in spent:
                 continue
             read = [workflow.steps[earlier].agent for earlier in workflow.reads(index)]
-            tokens = told_tokens(self._inputs, step.instruction) + sum(self._longest(agent) for agent in read)
+            tokens = self._inputs.asked.tokens(step.instruction) + sum(self._longest(agent) for agent in read)
             mosts.append(self._most(step.agent, tokens))
         usage = sum((usage for usage, _ in mosts), Usage(estimated=True))
         return usage, sum_of_costs(usd for _, usd in mosts)
@@ -97,24 +95,17 @@ class GateRules:
     def _most(self, agent: str, input_tokens: int) -> Most:
         usage = Usage(input_tokens=input_tokens, output_tokens=self._longest(agent), estimated=True)
         conductor = self._inputs.conductor
-        prices: list[Price | None]
+        prices = [spec.price for spec in with_fallbacks(agent, self._inputs.workers)]
         if agent == CONDUCTOR_AGENT:
             prices = [None if conductor is None else conductor.price]
-        else:
-            prices = [spec.price for spec in with_fallbacks(agent, self._inputs.workers)]
         costs = [None if price is None else price.cost_usd(usage) for price in prices]
         return usage, None if None in costs else max(cost or 0.0 for cost in costs)
-
-    def _servers(self, agent: str) -> set[str]:
-        if agent == CONDUCTOR_AGENT:
-            return set()  # It is asked about as the Conductor, which is called, and for each step of its own plan.
-        return {server for spec in with_fallbacks(agent, self._inputs.workers) for server in servers(spec)}
 
 
 def check_providers(gates: Iterable[Gate], workers: Iterable[WorkerSpec], conductor: ConductorInfo | None) -> None:
     """Raises: BadInput for a gate that could hold nothing back, because nothing of the run goes to its provider."""
     known = {server for spec in workers for server in servers(spec)}
-    known |= set() if conductor is None else servers_of_conductor(conductor)
+    known |= set() if conductor is None else servers(conductor)
     for gate in gates:
         if gate.rule == "provider" and not _at(gate, known):
             raise BadInput(f"gate {gate}: nothing of this run goes there; it goes to {', '.join(sorted(known))}")
@@ -183,7 +174,7 @@ class Approvals:
         if self._open:
             return True
         return self._admits(
-            "conductor", round_path, self._rules.for_conductor(), identity or self._inputs.task_identity
+            "conductor", round_path, self._rules.for_conductor(), identity or self._inputs.asked.identity
         )
 
     def admits_plan(self, round_path: Path, workflow: Workflow) -> bool:
@@ -251,8 +242,10 @@ class Approvals:
             most=usage,
             most_usd=most_usd,
         )
-        before = self._granted_already(of, identity)
-        if before is None:
+        same = (
+            each for each in self._granted_before if each[1].rest or (each[1].of, each[1].identity) == (of, identity)
+        )
+        if (before := next(same, None)) is None:
             self._recorder.send(requested)
             return False
         source_run_id, grant = before
@@ -276,12 +269,6 @@ class Approvals:
                 return None if approval.status == "replaced" else approval
         return None
 
-    def _granted_already(self, of: ApprovalOf, identity: str) -> tuple[str, Approval] | None:
-        for run_id, approval in self._granted_before:
-            if approval.rest or (approval.of, approval.identity) == (of, identity):
-                return run_id, approval
-        return None
-
     def apply_command(self, sent: SentCommand) -> None:
         """Answers a command by an event; does nothing if it is answered already, or ends the run."""
         command = sent.command
@@ -301,9 +288,8 @@ class Approvals:
 
     def _ask_again(self, round_path: Path, workflow: Workflow) -> None:
         """Asks about an edited plan and its steps, as the round itself would as soon as it has a turn."""
-        steps, task = self._trace.round_at(round_path).steps, self._inputs.task
-        ended = [step for step in steps if step.answered or step.status in INCOMPLETE]
-        answers = {step.index: Answer.recorded(step, workflow.steps[step.index], task) for step in ended}
+        steps = self._trace.round_at(round_path).steps
+        answers = Answer.of_round(self._trace.round_at(round_path), self._inputs.asked.task)
         overrides = self._trace.overrides
         needed = frozenset(range(len(steps))) if round_path else overrides.needed(workflow)
         waiting = [
@@ -380,7 +366,7 @@ class Approvals:
             tuple(inputs.workers),
             max_steps=inputs.limits.max_steps,
             allow_recursion=deeper,
-            task=None if inputs.give_question else inputs.task,
+            task=None if inputs.asked.give_question else inputs.asked.task,
             images=inputs.images_given,
         )
         if command.origins is not None:

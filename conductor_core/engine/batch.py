@@ -12,8 +12,6 @@ from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.run.values import BatchRow
 from conductor_core.workflow.model import Workflow
 
-_RESUMABLE = frozenset({"interrupted", "cancelled"})
-
 
 @dataclass(frozen=True, slots=True)
 class BatchTask:
@@ -49,23 +47,12 @@ def request_of(task: BatchTask, place: BatchRow, each: RunRequest, earlier: Sequ
     request = each.model_copy(
         update={"task": task.task, "workflow": task.workflow, "batch": place, "run_id": new_run_id()}
     )
-    if not earlier:
-        return request.model_copy(update=_only_asked(request))
-    last, *before = reversed(earlier)
-    resumed = resume_of(last, *before, door="cli")
-    request = request.model_copy(
-        update={
-            "workflow": resumed.workflow,
-            "parent_run_id": last.run_id,
-            "taken_up": resumed.taken_up,
-            "resumed": last.status in _RESUMABLE,
-        }
-    )
-    return request.model_copy(update=_only_asked(request))
-
-
-def _only_asked(request: RunRequest) -> dict[str, None]:
-    return {} if asks_conductor(request.workflow) else {"conductor": None}
+    if earlier:
+        last, *before = reversed(earlier)
+        resumed = resume_of(last, *before, door="cli")
+        more = {"workflow": resumed.workflow, "parent_run_id": last.run_id, "taken_up": resumed.taken_up}
+        request = request.model_copy(update={**more, "resumed": last.status in ("interrupted", "cancelled")})
+    return request if asks_conductor(request.workflow) else request.model_copy(update={"conductor": None})
 
 
 def spent_at_most(traces: Sequence[RunTrace], plan_max_tokens: int) -> BatchSpent:
@@ -110,7 +97,6 @@ def _beyond(spec: WorkerSpec | None, step: StepTrace, said_usd: float | None, ma
 
 
 def _unsaid_plan_usd(trace: RunTrace, round_: RoundTrace, plan_max_tokens: int) -> float:
-    """Returns the USD that broken-off plans of a round may have cost beyond the recorded cost."""
     price = None if trace.conductor is None else trace.conductor.price
     if price is None or not round_.messages:
         return 0.0

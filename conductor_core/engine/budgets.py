@@ -64,6 +64,11 @@ class Call:
     price: Price | None
     most: Usage
     most_usd: float
+    taken: tuple[Usage, float] | None = None
+    """What it took, which counts from the end of its context on; None: its caller adds it."""
+
+    def took(self, usage: Usage, said_usd: float | None = None) -> None:
+        self.taken = usage, self.cost_usd(usage, said_usd)
 
     def cost_usd(self, usage: Usage, said_usd: float | None) -> float:
         if said_usd is not None:
@@ -150,6 +155,8 @@ class CostCap:
         try:
             yield call
         finally:
+            if call.taken is not None:
+                self.add(*call.taken)
             async with self._changed:
                 self._under_way.remove(call)
                 self._changed.notify_all()

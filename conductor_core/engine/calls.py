@@ -5,7 +5,7 @@ A step calls its worker, the same worker with more tokens, and its fallback (``C
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tenacity import AsyncRetrying, RetryCallState, wait_exponential_jitter
 
@@ -63,7 +63,6 @@ LOADING_WAIT_S = 2.0
 
 
 def left_s(state: RunState) -> float | None:
-    """Returns the seconds until the run's time is up; None: it has no limit."""
     most_s = state.request.limits.max_seconds
     return None if most_s is None else max(0.0, most_s - state.recorder.now_ms() / 1000)
 
@@ -172,9 +171,15 @@ class CallSequence:
         policy = self._state.on_incomplete
         if policy == "fallback":
             return self._fallback()
-        if policy == "more_tokens" and ending == "cut" and self._grown + 1 < self._state.settings.step_attempts:
-            return self._with_more_tokens(written_tokens)
-        return None
+        if policy != "more_tokens" or ending != "cut" or self._grown + 1 >= self._state.settings.step_attempts:
+            return None
+        spec = self.worker.spec
+        name, most = limit_of(spec)
+        most = MORE_TOKENS * max(most or written_tokens, 1)
+        self.worker = self._open(spec.model_copy(update={"params": {**spec.params, name: most}}))
+        self._grown += 1
+        self._failed = 0
+        return NextCall("more_tokens", max_tokens=most)
 
     def _next(self) -> Worker | None:
         """Returns the fallback of this worker; None if there is none that the step has not called yet."""
@@ -187,16 +192,6 @@ class CallSequence:
             return None
         self._set(worker)
         return NextCall("fallback")
-
-    def _with_more_tokens(self, written_tokens: int) -> NextCall:
-        spec = self.worker.spec
-        name, most = limit_of(spec)
-        most = MORE_TOKENS * max(most or written_tokens, 1)
-        params: dict[str, Any] = {**spec.params, name: most}
-        self.worker = self._open(spec.model_copy(update={"params": params}))
-        self._grown += 1
-        self._failed = 0
-        return NextCall("more_tokens", max_tokens=most)
 
 
 def takes_seed(spec: WorkerSpec) -> bool:

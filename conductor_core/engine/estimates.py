@@ -6,17 +6,17 @@ recorded.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, ImagePart, Message, Usage, WorkerSpec, sum_of_costs
+from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Message, Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.engine.budgets import ASSUMED_OUTPUT_TOKENS, answer_limit, longest_answer, longest_question
-from conductor_core.engine.prompts import Answer, StepInputs, build, digest_text, expand, told_tokens
+from conductor_core.engine.prompts import Answer, Asked, StepInputs, build, digest_text, expand
 from conductor_core.engine.request import EarlierAnswers, carried, origin, whole
 from conductor_core.engine.step import cost_of
 from conductor_core.run.costs import Cost, spent_on
 from conductor_core.run.request import GivenOutput, Overrides
-from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
+from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.edits import Origins, compare, replace_step
 from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Frozen, Step, Workflow, readable
@@ -83,16 +83,16 @@ class RerunPreview(Frozen):
         if not self.rounds_on_top:
             return ""
         what = "a round" if self.rounds_on_top == 1 else f"{self.rounds_on_top} rounds"
+        what += f" of the Conductor {'comes' if self.rounds_on_top == 1 else 'come'} on top"
         if self.rounds.tokens is None:
-            return f"{what} of the Conductor {'comes' if self.rounds_on_top == 1 else 'come'} on top: none is recorded"
+            return f"{what}: none is recorded"
         least, most = self.rounds.tokens
         tokens = f"{least:,}" if least == most else f"{least:,} to {most:,}"
         usd = ""
         if self.rounds.usd is not None:
             low, high = (str(Cost(each, each)) for each in self.rounds.usd)
             usd = f", {low}" if low == high else f", {low} to {high}"
-        comes = "comes" if self.rounds_on_top == 1 else "come"
-        return f"{what} of the Conductor {comes} on top, by the recorded ones {tokens} tokens{usd} each"
+        return f"{what}, by the recorded ones {tokens} tokens{usd} each"
 
     @property
     def cost(self) -> Cost:
@@ -109,8 +109,7 @@ def edit_step(
     access: AccessList | None = None,
 ) -> Workflow:
     """Returns ``workflow`` with the given parts of one step changed. Raises: IndexError."""
-    if not 0 <= index < len(workflow.steps):
-        raise IndexError(f"unknown step {index}: the workflow has {len(workflow.steps)}")
+    workflow.require(index)
     given = {"instruction": instruction, "agent": agent, "access_list": access}
     changes = {name: value for name, value in given.items() if value is not None}
     return replace_step(workflow, index, workflow.steps[index].model_copy(update=changes))
@@ -141,17 +140,7 @@ def preview(
     conductor = conductor or source.conductor
     overrides = carried(source, workflow, origins) if overrides is None else overrides
     workers = {spec.name: spec for spec in specs}
-    step_inputs = StepInputs(
-        task=source.task,
-        workers=workers,
-        conductor=conductor,
-        limits=source.limits,
-        seed=source.seed,
-        pool_seed=source.seed,
-        give_question=source.give_question,
-        images=source.images,
-        turns_before=source.turns_before,
-    )
+    step_inputs = StepInputs(Asked.by(source), workers, conductor, source.limits, source.seed, pool_seed=source.seed)
     looked_up = _LookedUp(source, workflow, origins, overrides)
     needed = overrides.needed(workflow)
     answers: dict[int, Answer] = {}
@@ -162,7 +151,7 @@ def preview(
             continue
         if (given := overrides.output_at((index,))) is not None:
             digest, how = digest_text(given.text), given.given.how
-            answers[index] = Answer.of((index,), step, source.task, given.text, digest, Usage(), given=how)
+            answers[index] = Answer.of((index,), step, source.task, given.text, digest, given=how)
             will_reuse.append(looked_up.give(index, given))
             continue
         rerun = [earlier for earlier in workflow.reads(index) if earlier not in answers]
@@ -218,28 +207,26 @@ class _LookedUp:
         place = self.changes.steps[index].before
         return None if place is None or place >= len(self.source.steps) else self.source.steps[place]
 
+    def forecast(self, index: int, reason: str, **more: Any) -> StepForecast:
+        step, before = self.workflow.steps[index], self.changes.steps[index].before
+        told = {"index": index, "agent": step.agent, "instruction": step.instruction, "before": before}
+        return StepForecast(**told, reason=reason, **more)
+
     def reuse(self, index: int, found: StepTrace) -> StepForecast:
-        step, source = self.workflow.steps[index], origin(self.source, found)
-        return StepForecast(
-            index=index,
-            agent=step.agent,
-            instruction=step.instruction,
-            before=self.changes.steps[index].before,
-            reason=self._why_reuse(index, found),
+        source = origin(self.source, found)
+        return self.forecast(
+            index,
+            self._why_reuse(index, found),
             reused_run_id=source.run_id,
             reused_path=source.path,
             reused_imported=source.imported,
         )
 
     def give(self, index: int, output: GivenOutput) -> StepForecast:
-        step, given = self.workflow.steps[index], output.given
-        pinned = given.how == "pinned"
-        return StepForecast(
-            index=index,
-            agent=step.agent,
-            instruction=step.instruction,
-            before=self.changes.steps[index].before,
-            reason=f"its output is {given.how} by {given.caller.in_words}",
+        given, pinned = output.given, output.given.how == "pinned"
+        return self.forecast(
+            index,
+            f"its output is {given.how} by {given.caller.in_words}",
             reused_run_id=given.source_run_id if pinned else None,
             reused_path=given.source_path if pinned else None,
             reused_imported=pinned and given.source_imported,
@@ -255,15 +242,14 @@ class _LookedUp:
 
     def reads(self, index: int, finished: Sequence[StepTrace]) -> int:
         steps = self.workflow.steps
-        told = told_tokens(self.source, steps[index].instruction) + _TURN_TOKENS
+        told = Asked.by(self.source).tokens(steps[index].instruction) + _TURN_TOKENS
         return told + sum(self._read(steps[each], self.before(each), finished) for each in self.workflow.reads(index))
 
     def _read(self, step: Step | StepTrace, recorded: StepTrace | None, finished: Sequence[StepTrace]) -> int:
         """Estimates the tokens of two turns: what ``step`` was told, and its output or one of average length."""
-        if recorded is not None and recorded.answered:
-            output = _output_tokens(recorded)
-        else:
-            output = sum(map(_output_tokens, finished)) // max(1, len(finished))
+        counted = [recorded] if recorded is not None and recorded.answered else finished
+        # As others read them: without reasoning, and of the last call alone.
+        output = sum(Answer.recorded(each, self.source.task).tokens for each in counted) // max(1, len(counted))
         return estimate_tokens(expand(step.instruction, self.source.task)) + output + 2 * _TURN_TOKENS
 
     def _given_otherwise(self, index: int) -> bool:
@@ -367,23 +353,9 @@ def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[st
         )
         cost_usd = None if step.agent == CONDUCTOR_AGENT else cost_of(workers[step.agent], usage)
         at_most = False
-    return StepForecast(
-        index=index,
-        agent=step.agent,
-        instruction=step.instruction,
-        before=looked_up.changes.steps[index].before,
-        reason=reason,
-        estimated_tokens=usage.total_tokens,
-        estimated_usd=cost_usd,
-        at_most=at_most,
+    return looked_up.forecast(
+        index, reason, estimated_tokens=usage.total_tokens, estimated_usd=cost_usd, at_most=at_most
     )
-
-
-def _output_tokens(step: StepTrace) -> int:
-    """Returns the tokens of an output as others read it: without reasoning, and of the last call alone."""
-    if step.attempts or step.reasoning or step.round is not None or not step.usage.output_tokens:
-        return estimate_tokens(step.output)
-    return step.usage.output_tokens
 
 
 # What other access lists would cost.
@@ -426,39 +398,33 @@ def what_if(trace: RunTrace) -> WhatIf | None:
 
     Returns None if no step has an answer: then nothing says how long the outputs are.
     """
-    estimates = _Estimates(trace)
-    if not estimates.answered:
+    steps, asked = list(trace.walk()), Asked.by(trace)
+    answered = [step for step in steps if step.output_sha256 is not None]
+    if not answered:
         return None
-    return WhatIf(
-        planned=estimates.variant("planned"),
-        everything=estimates.variant("all"),
-        nothing=estimates.variant("none"),
-        assumed=estimates.assumed,
-    )
+    specs = {spec.name: spec for spec in trace.pool.workers}
+    shown = {step.path: estimate_tokens(Answer.recorded(step, trace.task).turn) for step in answered}
+    paid = {
+        step.path: step.answer_usage.output_tokens or estimate_tokens(step.output + step.reasoning)
+        for step in answered
+        if step.agent != CONDUCTOR_AGENT
+    }
+    mean_shown, mean_paid = (sum(each.values()) // max(1, len(each)) for each in (shown, paid))
 
-
-class _Estimates:
-    def __init__(self, trace: RunTrace) -> None:
-        self._trace = trace
-        self._specs = {spec.name: spec for spec in trace.pool.workers}
-        steps = list(trace.walk())
-        self.answered = [step for step in steps if step.output_sha256 is not None]
-        self.assumed = tuple(step.path for step in steps if step.output_sha256 is None)
-        self._shown = {step.path: self._turn_tokens(step) for step in self.answered}
-        self._paid = {step.path: _paid_tokens(step) for step in self.answered if step.agent != CONDUCTOR_AGENT}
-
-    def variant(self, lists: Lists) -> Variant:
+    def variant(lists: Lists) -> Variant:
         usages: list[Usage] = []
         costs: list[float | None] = []
-        for round_ in self._trace.root.rounds():
-            for step in round_.steps:
-                if step.agent == CONDUCTOR_AGENT:
-                    continue
-                paid = self._paid.get(step.path, _mean(list(self._paid.values())))
-                usage = Usage(input_tokens=self._input(round_, step, lists), output_tokens=paid, estimated=True)
-                spec = self._specs.get(step.answered_by or step.agent)
-                usages.append(usage)
-                costs.append(None if spec is None else cost_of(spec, usage))
+        for step in (each for each in steps if each.agent != CONDUCTOR_AGENT):
+            listed: AccessList = step.access_list if lists == "planned" else "all" if lists == "all" else ()
+            read = asked.tokens(step.instruction) + _TURN_TOKENS
+            for index in readable(listed, step.index):
+                earlier = trace.step_at((*step.path[:-1], index))
+                told = estimate_tokens(expand(earlier.instruction, trace.task))
+                read += told + shown.get(earlier.path, mean_shown) + 2 * _TURN_TOKENS
+            written = paid.get(step.path, mean_paid)
+            usages.append(Usage(input_tokens=read, output_tokens=written, estimated=True))
+            spec = specs.get(step.answered_by or step.agent)
+            costs.append(None if spec is None else cost_of(spec, usages[-1]))
         return Variant(
             lists=lists,
             usage=sum(usages, Usage(estimated=True)),
@@ -466,32 +432,12 @@ class _Estimates:
             known_usd=sum(cost or 0.0 for cost in costs),
         )
 
-    def _input(self, round_: RoundTrace, step: StepTrace, lists: Lists) -> int:
-        tokens = told_tokens(self._trace, step.instruction) + _TURN_TOKENS
-        planned = readable(step.access_list, step.index)
-        reads = planned if lists == "planned" else tuple(range(step.index)) if lists == "all" else ()
-        for index in reads:
-            earlier = round_.steps[index]
-            shown = self._shown.get(earlier.path, _mean(list(self._shown.values())))
-            tokens += estimate_tokens(expand(earlier.instruction, self._trace.task)) + shown + 2 * _TURN_TOKENS
-        return tokens
-
-    def _turn_tokens(self, step: StepTrace) -> int:
-        round_ = self._trace.round_at(step.path[:-1])
-        if round_.workflow is None:
-            raise ValueError(f"a step without a plan: {step.path}")
-        return estimate_tokens(Answer.recorded(step, round_.workflow.steps[step.index], self._trace.task).turn)
-
-
-def _paid_tokens(step: StepTrace) -> int:
-    """Returns the tokens of one answer. The record of a step that was called again holds the sum of its calls."""
-    if step.attempts or not step.usage.output_tokens:
-        return estimate_tokens(step.output + step.reasoning)
-    return step.usage.output_tokens
-
-
-def _mean(counts: list[int]) -> int:
-    return sum(counts) // len(counts) if counts else 0
+    return WhatIf(
+        planned=variant("planned"),
+        everything=variant("all"),
+        nothing=variant("none"),
+        assumed=tuple(step.path for step in steps if step.output_sha256 is None),
+    )
 
 
 # Before a run.
@@ -522,12 +468,9 @@ def usual_answer_tokens(pool: str, runs: Iterable[EarlierRun]) -> int:
 def forecast(
     workflow: Workflow,
     specs: Sequence[WorkerSpec],
-    task: str,
+    asked: Asked,
     *,
     answer_tokens: int = ANSWER_TOKENS,
-    give_question: bool = False,
-    images: tuple[ImagePart, ...] = (),
-    turns_before: tuple[Message, ...] = (),
     rounds: Rounds = Rounds(),  # noqa: B008  frozen
 ) -> RerunPreview:
     """Predicts the tokens and the cost of a new run of ``workflow``, in which every step runs. Calls nothing.
@@ -543,14 +486,12 @@ def forecast(
     answers: dict[int, Answer] = {}
     steps: list[StepForecast] = []
     for index, step in enumerate(workflow.steps):
-        context = build(
-            task, workflow, index, answers, (), give_question=give_question, images=images, turns_before=turns_before
-        )
+        context = build(asked, workflow, index, answers)
         spec = workers.get(step.agent)
         written = min(answer_tokens, (spec and answer_limit(spec)) or answer_tokens)
         usage = Usage(input_tokens=estimate_input_tokens(context.messages), output_tokens=written, estimated=True)
         standing_in = "x" * (4 * min(written, _LONGEST_ANSWER))
-        answers[index] = Answer.of((index,), step, task, standing_in, "", usage)
+        answers[index] = Answer.of((index,), step, asked.task, standing_in, "", usage)
         steps.append(
             StepForecast(
                 index=index,

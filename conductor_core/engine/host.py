@@ -247,9 +247,8 @@ class EngineHost:
         await execution.resume(commands)
         with self._lock:
             self._results[run_id] = Future()
-            self._running[run_id] = self._loop.create_task(self._execute(execution))
-            self._executions[run_id] = execution
             self._own.add(run_id)
+        self._carry_out(execution)
         for sent in await asyncio.to_thread(self._records.commands, run_id, execution.trace.last_command):
             self._pass_on(sent)
 
@@ -476,10 +475,9 @@ class EngineHost:
             self._results[run_id] = Future()
             self._running[run_id] = None
             self._own.add(run_id)
-        self._loop.call_soon_threadsafe(self._begin, checked)
+        self._loop.call_soon_threadsafe(lambda: self._carry_out(self._engine.begin(checked)))
 
-    def _begin(self, checked: CheckedRequest) -> None:
-        execution = self._engine.begin(checked)
+    def _carry_out(self, execution: Execution) -> None:
         with self._lock:
             self._executions[execution.run_id] = execution
             self._running[execution.run_id] = self._loop.create_task(self._execute(execution))

@@ -10,15 +10,13 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.conductors.catalogue import (
-    SHIPPED,
-    SMALL,
-    TINY,
     TINY_FOLDER,
     ConductorOption,
     conductor_faults,
@@ -45,15 +43,14 @@ from conductor_core.inference.hardware import (
     needs,
     place,
 )
-from conductor_core.inference.pace import Notify, Pace, Paces, Shape, paces, shape_of
-from conductor_core.inference.published import CONDUCTORS
+from conductor_core.inference.pace import CONDUCTORS, Notify, Pace, Shape, paces, shape_of
 from conductor_core.inference.source import GGUF_REF, HUB_ID, cached_folder, cached_hub_ids, inspect_folder, own_folder
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TypedKeys, is_set
 from conductor_core.providers.model_files import variable_fault
 from conductor_core.rehearsal import EXAMPLES, grade
 from conductor_core.run.values import Limits
-from conductor_core.settings import Settings
+from conductor_core.settings import SHIPPED, SMALL, TINY, Settings
 from conductor_core.workers import discovery
 from conductor_core.workers.discovery import FoundServer, ready_workers
 from conductor_core.workers.health import Health, check_health, key_state
@@ -66,38 +63,16 @@ __all__ = [
     "FoundFile",
     "FoundServer",
     "Health",
-    "MachineModel",
     "Need",
     "Pace",
-    "begin",
-    "cancel",
     "cast_of",
-    "check_all",
-    "check_conductor",
-    "check_worker",
     "conductor_faults",
-    "conductors_file_text",
-    "discover_local_servers",
-    "downloadable",
-    "find_servers",
+    "found_files",
+    "free_ram_bytes",
     "grade",
-    "hub_address",
-    "hub_answers",
-    "is_away",
-    "is_deletable",
-    "is_offline",
     "key_state",
     "list_conductors",
-    "machine_model",
-    "machine_models",
-    "memory",
-    "pause",
-    "pool_file_text",
     "ready_workers",
-    "remove",
-    "room",
-    "time_now",
-    "time_soon",
 ]
 
 
@@ -159,18 +134,19 @@ class MachineModel:
         timing: whether it is being measured. timing_fault: why it could not be.
         can_be_timed: whether its architecture is known.
         owner: the program that has its GGUF file, as people call it. quantisation: of that file.
+        note: what to know of that file before it is used; empty if nothing.
     """
 
     ref: str
     name: str
     where: Where
     model: str
-    parameters: int
-    size_bytes: int
-    licence: str
-    needs: tuple[Need, ...]
-    memory: Memory | None
     download: Download
+    parameters: int = 0
+    size_bytes: int = 0
+    licence: str = ""
+    needs: tuple[Need, ...] = ()
+    memory: Memory | None = None
     fault: str = ""
     pace: Pace | None = None
     timing: bool = False
@@ -180,6 +156,7 @@ class MachineModel:
     is_estimate: bool = False
     owner: str = ""
     quantisation: str = ""
+    note: str = ""
 
     @property
     def here(self) -> bool:
@@ -189,10 +166,6 @@ class MachineModel:
     def fits(self) -> bool:
         """Whether some precision of it has room in memory; True where its size is not known."""
         return not self.needs or any(need.fits for need in self.needs)
-
-    @property
-    def hub_id(self) -> str | None:
-        return self.model if self.where == "hub" else None
 
 
 def machine_models(settings: Settings, served: Iterable[WorkerSpec] = ()) -> tuple[MachineModel, ...]:
@@ -239,13 +212,7 @@ def _of(option: ConductorOption, settings: Settings) -> MachineModel:
     where, folder = _place_of(model)
     download = Download(option.ref, "here") if where != "hub" else downloads().state(model)
     shape = _shape(model, folder)
-    pace = timing = None
-    fault = ""
-    if folder is not None and not option.downloaded:
-        fault = option.reason
-    measured = _paces(settings)
-    if shape is not None:
-        pace, timing = measured.known(shape), measured.is_measured(shape)
+    measured = paces(settings.data_folder)
     needed, memory = needs(option.parameters)
     return MachineModel(
         ref=option.ref,
@@ -258,9 +225,9 @@ def _of(option: ConductorOption, settings: Settings) -> MachineModel:
         needs=needed if option.parameters else (),
         memory=memory,
         download=download,
-        fault=fault,
-        pace=pace,
-        timing=bool(timing),
+        fault=option.reason if folder is not None and not option.downloaded else "",
+        pace=None if shape is None else measured.known(shape),
+        timing=shape is not None and measured.is_measured(shape),
         timing_fault="" if shape is None else measured.fault(shape),
         can_be_timed=shape is not None,
     )
@@ -271,12 +238,10 @@ BASE = "small"
 
 
 def base_ref(settings: Settings) -> str:
-    """Returns the name of the base's download: where it will lie."""
     return str(settings.models_folder / small_base.NAME)
 
 
 def _base(settings: Settings) -> MachineModel:
-    """Returns the base of ``small``, which is not here."""
     return MachineModel(
         ref=base_ref(settings),
         name=small_base.TITLE,
@@ -285,7 +250,6 @@ def _base(settings: Settings) -> MachineModel:
         parameters=small_base.PARAMETERS,
         size_bytes=small_base.SIZE_BYTES,
         licence=small_base.LICENCE,
-        needs=(),
         memory=memory(),
         download=downloads().state(base_ref(settings)),
         quantisation="Q4_1",
@@ -299,8 +263,12 @@ def pullable(ref: str, settings: Settings) -> str:
     return ref if GGUF_REF.fullmatch(ref) else downloadable(machine_model(ref, settings), "is downloaded")
 
 
+NO_TEMPLATE = "no chat template: it may continue a text instead of answering"
+
+
 def _in_file(option: ConductorOption) -> MachineModel:
-    need = Need(option.quantisation, option.memory_needed_bytes, option.memory_needed_bytes <= _most_bytes(option))
+    most_bytes = option.memory_there_bytes * SHARE_FOR_A_MODEL
+    need = Need(option.quantisation, option.memory_needed_bytes, option.memory_needed_bytes <= most_bytes)
     usable = option.downloaded and option.parameters > 0
     measured = _measured_pace(option) if option.runnable else None
     estimate = estimated_pace(option.parameters, option.size_bytes) if option.runnable else None
@@ -323,11 +291,8 @@ def _in_file(option: ConductorOption) -> MachineModel:
         is_estimate=measured is None,
         owner=option.owner,
         quantisation=option.quantisation,
+        note="" if option.has_chat_template else NO_TEMPLATE,
     )
-
-
-def _most_bytes(option: ConductorOption) -> float:
-    return option.memory_there_bytes * SHARE_FOR_A_MODEL
 
 
 def _measured_pace(option: ConductorOption) -> Pace | None:
@@ -356,10 +321,6 @@ def estimated_pace(parameters: int, size_bytes: int) -> Pace:
     return Pace(max(read_s, 1e-6), written_s, "int4")
 
 
-def _paces(settings: Settings) -> Paces:
-    return paces(settings.data_folder)
-
-
 def _place_of(model: str) -> tuple[Where, Path | None]:
     """Returns where a model of this machine comes from, and its folder if that is here."""
     if model == TINY:
@@ -371,7 +332,6 @@ def _place_of(model: str) -> tuple[Where, Path | None]:
 
 
 def _shape(model: str, folder: Path | None) -> Shape | None:
-    """Returns the architecture, by the files that are here or as it was published; None: it is not known."""
     if folder is not None:
         try:
             files = inspect_folder(folder)
@@ -389,10 +349,6 @@ def _on_server(ref: str, name: str, model: str, server: str, fault: str = "") ->
         where="server",
         model=model,
         parameters=parameters_by_name(model),
-        size_bytes=0,
-        licence="",
-        needs=(),
-        memory=None,
         download=Download(ref, "here"),
         fault=fault,
         server=server,
@@ -417,12 +373,12 @@ def remove(model: MachineModel, settings: Settings) -> int:
 
     Returns the bytes freed. Raises: BadInput for what others keep; ModelUnavailable if it is in use.
     """
-    from conductor_core.inference import removal
+    from conductor_core.inference import hub
 
     if is_deletable(model, settings) and model.where == "file":
-        return removal.remove_file(Path(model.model))
+        return hub.remove_file(Path(model.model))
     hub_id = downloadable(model, "can be deleted here")
-    freed = removal.remove(hub_id)
+    freed = hub.remove(hub_id)
     downloads().forget(hub_id)
     return freed
 
@@ -449,7 +405,6 @@ def downloadable(model: MachineModel, what: str) -> str:
 
 
 def room() -> tuple[Path, int]:
-    """Returns the folder into which models are downloaded, and the bytes that are free there."""
     from conductor_core.inference import hub
 
     return hub.room()
@@ -493,20 +448,10 @@ def require_file(model: MachineModel) -> None:
         raise BadInput(f"{model.name}: {fault}")
 
 
-def looked_through(settings: Settings) -> Found:
-    """Returns where GGUF files were looked for, and all that were found, adapters too."""
-    return found_files(settings)
-
-
-def free_memory() -> int | None:
-    """Returns the bytes of RAM that are free now; None where the system does not say."""
-    return free_ram_bytes()
-
-
 def time_soon(model: MachineModel, settings: Settings) -> None:
     """Begins to measure in the background how fast the model reads and writes here. It need not be downloaded."""
     if (shape := _shape(model.model, _place_of(model.model)[1])) is not None:
-        _paces(settings).measure_soon(shape)
+        paces(settings.data_folder).measure_soon(shape)
 
 
 def time_now(model: MachineModel, settings: Settings, notify: Notify) -> Pace:
@@ -519,7 +464,7 @@ def time_now(model: MachineModel, settings: Settings, notify: Notify) -> Pace:
     if shape is None:
         why = model.fault or f"its architecture is known once it is downloaded: conductor models pull {model.model}"
         raise BadInput(f"{model.ref} cannot be timed: {why}")
-    return _paces(settings).measure(shape, notify)
+    return paces(settings.data_folder).measure(shape, notify)
 
 
 # Servers, and files of models.
@@ -529,11 +474,8 @@ def check_worker(spec: WorkerSpec, settings: Settings, keys: TypedKeys | None = 
     """Checks whether the provider of ``spec`` would answer: asks it for its models, which costs nothing."""
 
     async def check() -> Health:
-        worker = open_worker(spec, settings, settings.seed, keys)
-        try:
+        async with aclosing(open_worker(spec, settings, settings.seed, keys)) as worker:
             return await check_health(worker)
-        finally:
-            await worker.aclose()
 
     return asyncio.run(check())
 
@@ -592,32 +534,26 @@ def find_servers(
 
 def conductors_file_text(specs: Iterable[WorkerSpec]) -> str:
     """Returns a conductors file (TOML) with the models of ``specs`` as Conductors."""
-    keys = ("name", "model", "base_url", "api_key_env")
-    tables = [{key: getattr(spec, key) for key in keys} for spec in specs]
-    return "\n".join(
-        "\n".join(["[[conductor]]", *(f"{key} = {_toml(value)}" for key, value in table.items() if value), ""])
-        for table in tables
-    )
+    tables = (spec.model_dump(include={"name", "model", "base_url", "api_key_env"}) for spec in specs)
+    return _tables("conductor", ({key: value for key, value in table.items() if value} for table in tables))
 
 
 def pool_file_text(specs: Iterable[WorkerSpec]) -> str:
     """Returns a pool file (TOML) with ``specs``, to be saved and edited, without defaults."""
-    # A JSON string, number or boolean is the same in TOML, but for the character DEL, which TOML wants escaped.
-    tables = (spec.model_dump(mode="json", exclude_defaults=True) for spec in specs)
-    lines = (["[[worker]]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""] for table in tables)
+    return _tables("worker", (spec.model_dump(mode="json", exclude_defaults=True) for spec in specs))
+
+
+def _tables(name: str, tables: Iterable[Mapping[str, object]]) -> str:
+    lines = ([f"[[{name}]]", *(f"{key} = {_toml(value)}" for key, value in table.items()), ""] for table in tables)
     return "\n".join(map("\n".join, lines))
 
 
 def _toml(value: object) -> str:
     if isinstance(value, dict):
-        return (
-            "{ "
-            + ", ".join(
-                f"{key if key.isidentifier() and key.isascii() else json.dumps(key)} = {_toml(item)}"
-                for key, item in value.items()
-            )
-            + " }"
-        )
+        names = [key if key.isidentifier() and key.isascii() else json.dumps(key) for key in value]
+        items = ", ".join(f"{name} = {_toml(item)}" for name, item in zip(names, value.values(), strict=True))
+        return f"{{ {items} }}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
+    # A JSON string, number or boolean is the same in TOML, but for the character DEL, which TOML wants escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

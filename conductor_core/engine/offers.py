@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 from conductor_core.chat.messages import Usage, WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
-from conductor_core.conductors.catalogue import SHIPPED, ConductorOption
+from conductor_core.conductors.catalogue import ConductorOption
 from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.models import (
     LEAST_PARAMETERS,
+    NO_TEMPLATE,
     FoundServer,
     MachineModel,
     conductors_file_text,
@@ -30,12 +31,11 @@ from conductor_core.errors import BadInput
 from conductor_core.files import is_file
 from conductor_core.inference.downloads import Download, downloads
 from conductor_core.inference.hardware import Memory, place
-from conductor_core.inference.pace import paces
-from conductor_core.inference.published import SMALL_WORKERS
+from conductor_core.inference.pace import SMALL_WORKERS, paces
 from conductor_core.privacy.masking import TYPED_KEY, is_set
 from conductor_core.rehearsal import recognise
 from conductor_core.run.values import Limits
-from conductor_core.settings import Settings
+from conductor_core.settings import SHIPPED, Settings
 
 SMALL_POOL = "small"
 
@@ -121,19 +121,23 @@ def add_worker(model: MachineModel, settings: Settings) -> Path:
     require_file(model)
     pool = settings.pools_folder / f"{FILES_POOL}.toml"
     before = read_specs(str(pool), settings) if is_file(pool) else ()
-    spec = _of_file(model.name, model.quantisation, model.parameters)
+    spec = _of_file(model.name, model.quantisation, model.parameters, model.note)
     others = [each for each in before if each.model != spec.model and each.name != spec.name]
     return save_pool(FILES_POOL, [*others, spec], settings)
 
 
-def _of_file(title: str, quantisation: str, parameters: int) -> WorkerSpec:
+def _of_file(title: str, quantisation: str, parameters: int, note: str) -> WorkerSpec:
     """Returns a worker of a GGUF file, named by its title (``ollama: llama3.2:3b``): so records hold no path."""
     name = re.sub(r"[\\#]", "-", title.partition(": ")[2].rsplit("/", 1)[-1])[:60]
-    size = f"{parameters / 1e9:.1f} billion parameters"
-    if parameters < 10**9:
-        size = f"{parameters / 1e6:.0f} million parameters: real, often wrong"
-    about = f"{quantisation}, {size}"
+    about = f"{quantisation}, {_expected(parameters)}{'; ' if note else ''}{note}"
     return WorkerSpec(name=name, provider="gguf", model=title, description=about, max_concurrency=1, timeout_s=600)
+
+
+def _expected(parameters: int) -> str:
+    """Says how large a model is, and of a small one what to expect of it."""
+    if parameters >= 10**9:
+        return f"{parameters / 1e9:.1f} billion parameters"
+    return f"{parameters / 1e6:.0f} million parameters: real, often wrong"
 
 
 def save_conductors(name: str, specs: Iterable[WorkerSpec], settings: Settings) -> Path:
@@ -184,6 +188,7 @@ class Offer:
             the shipped one. planner_name: for people.
         strong: whether that one is to be taken unless a person says otherwise.
         seconds: measured seconds for an answer here; None: not measured. latency_ms: of a server that answered.
+        about: how large its models are and what to expect of them; empty if that is not known.
     """
 
     id: str
@@ -198,6 +203,7 @@ class Offer:
     strong: bool = False
     seconds: float | None = None
     latency_ms: float | None = None
+    about: str = ""
 
     @property
     def local(self) -> bool:
@@ -265,6 +271,7 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
     here = [model for model in small if model.download.state == "here" and model.fits]
     specs = [model.spec for model in here]
     taken = {spec.model for spec in specs}
+    sizes = [model.parameters for model in here]
     others = [
         option
         for option in options
@@ -274,18 +281,22 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
         and option.server is None
         and not option.named
     ]
+    if here or any(option.has_chat_template for option in others):
+        others = [option for option in others if option.has_chat_template]  # the rest may not answer at all
     others.sort(key=lambda option: -option.parameters)
     for option in others[: max(0, _MOST_ON_DISK - len(specs))]:
         if option.ref in taken:
             continue
         model = option.model or option.ref
         if option.owner:
-            spec = _of_file(option.name, option.quantisation, option.parameters)
+            note = "" if option.has_chat_template else NO_TEMPLATE
+            spec = _of_file(option.name, option.quantisation, option.parameters, note)
         else:
             name = re.sub(r"[\\#]", "-", option.name.rsplit("/", 1)[-1])[:60]
             spec = WorkerSpec(name=name, provider="local", model=model, max_concurrency=1, timeout_s=600)
         if all(each.name != spec.name for each in specs):
             specs.append(spec)
+            sizes.append(option.parameters)
     if not specs:
         return None
     large = next((option for option in others if option.parameters >= LEAST_PARAMETERS), None)
@@ -299,6 +310,7 @@ def from_disk(small: Iterable[SmallModel], options: Iterable[ConductorOption]) -
         planner=None if large is None else large.ref,
         planner_name="" if large is None else large.name,
         strong=large is not None,
+        about=f"{'up to ' if len(specs) > 1 else ''}{_expected(max(sizes))}",
         seconds=max(timed, default=None) if len(timed) == len(specs) else None,
     )
 

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Any
 
-from conductor_core.chat.messages import Conductor, ParentPlan, PlanFinished, PlanRequest, PlanThought, Usage
+from conductor_core.chat.messages import Conductor, ParentPlan, PlanFinished, PlanRequest, ReasoningDelta, Usage
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
-from conductor_core.conductors.alternatives import read_alternatives
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.budgets import LiveCall, longest_plan
 from conductor_core.engine.calls import RunState, left_s, name_the_limit, wait_before_retry_s
@@ -128,7 +128,9 @@ async def ask_conductor(state: RunState, round_path: Path, parent: ParentPlan | 
         checked = await _written(state, conductor, request, round_path, attempt)
         if checked.workflow is not None:
             return checked.workflow
-        request = request.model_copy(update={"rejected": _faults_to_send(checked)})
+        told = tuple(fault.message for fault in checked.faults[:_MOST_FAULTS_SENT])
+        more = checked.fault_count - len(told)
+        request = request.model_copy(update={"rejected": (*told, f"And {more:,} more.") if more > 0 else told})
     times = "once" if attempts == 1 else f"{attempts} times"
     raise PlanRejected(
         sentence(f"Conductor {conductor.info.name} was asked {times} and wrote no usable workflow", checked)
@@ -280,7 +282,7 @@ class _Writing:
             max_steps=self._request.max_steps,
             allow_recursion=self._request.allow_recursion,
             allow_stop=self._request.parent is not None,
-            task=None if self._state.step_inputs.give_question else self._request.task,
+            task=None if self._state.step_inputs.asked.give_question else self._request.task,
             images=self._state.step_inputs.images_given,
         )
         return parsed, checked
@@ -305,68 +307,57 @@ class _Writing:
     ) -> None:
         streamed = self._deltas.drain()
         now_ms = self._recorder.now_ms()
-        departures = self._finished.departures if self._finished is not None else ()
+        common: dict[str, Any] = {
+            **self._recorder.at(now_ms),
+            "round": self._round,
+            "raw": raw,
+            "repairs": parsed.repairs,
+            "usage": usage,
+            "cost_usd": cost_usd,
+            "at_list_price": at_list_price,
+            "duration_ms": now_ms - self._started_ms,
+            "departures": () if self._finished is None else self._finished.departures,
+        }
+        event: ev.PlanCompleted | ev.PlanRejected
         if checked.workflow is not None:
-            event: ev.Event = ev.PlanCompleted(
-                **self._recorder.at(now_ms),
-                round=self._round,
+            finished, text = self._finished, "".join(self._text)
+            considered: tuple[Alternatives, ...] = ()
+            if finished is not None and finished.choices:
+                from conductor_core.conductors.alternatives import read_alternatives  # when used: a given plan has none
+
+                considered = read_alternatives(
+                    text, parsed.steps or (), finished.choices, self._agents, by_server=finished.told_by_server
+                )
+            event = ev.PlanCompleted(
+                **common,
                 source="conductor",
-                raw=raw,
                 workflow=checked.workflow,
                 topology=topology(checked.workflow),
-                repairs=parsed.repairs,
                 warnings=checked.warnings,
-                considered=self._alternatives(parsed),
-                usage=usage,
-                cost_usd=cost_usd,
-                at_list_price=at_list_price,
+                considered=considered,
                 first_token_ms=self._first_token_ms,
-                duration_ms=now_ms - self._started_ms,
-                departures=departures,
             )
         else:
-            event = ev.PlanRejected(
-                **self._recorder.at(now_ms),
-                round=self._round,
-                attempt=self._attempt,
-                raw=raw,
-                faults=checked.faults,
-                repairs=parsed.repairs,
-                usage=usage,
-                cost_usd=cost_usd,
-                at_list_price=at_list_price,
-                duration_ms=now_ms - self._started_ms,
-                departures=departures,
-                will_retry=self._attempt < self._state.settings.plan_attempts,
-            )
+            again = self._attempt < self._state.settings.plan_attempts
+            event = ev.PlanRejected(**common, attempt=self._attempt, faults=checked.faults, will_retry=again)
         await self._recorder.emit(*streamed, event)
 
-    def _alternatives(self, parsed: Parsed) -> tuple[Alternatives, ...]:
-        finished = self._finished
-        if finished is None or not finished.choices:
-            return ()
-        text, steps = "".join(self._text), parsed.steps or ()
-        return read_alternatives(text, steps, finished.choices, self._agents, by_server=finished.told_by_server)
-
     async def _stream(self, *, again: bool) -> tuple[Usage, float | None]:
-        cap = self._state.cap
-        if cap is None:
+        if (cap := self._state.cap) is None:
             return await self._write(again=again)
         messages = self._conductor.messages(self._request)
         most = longest_plan(messages, self._state.settings.plan_max_tokens)
         async with cap.room(self._conductor.info.price, most) as call:
-            took, cost_usd = call.most, call.most_usd  # what breaks off may have taken that
+            call.taken = call.most, call.most_usd  # what breaks off may have taken that
             try:
                 usage, said_usd = await self._write(again=again)
-                if not usage.estimated:
-                    took, cost_usd = usage, call.cost_usd(usage, said_usd)
-                return usage, said_usd
             except ConductorError:
                 if not self._output_characters:
-                    took, cost_usd = Usage(), 0.0
+                    call.taken = Usage(), 0.0
                 raise
-            finally:
-                cap.add(took, cost_usd)
+            if not usage.estimated:
+                call.took(usage, said_usd)
+            return usage, said_usd
 
     async def _write(self, *, again: bool) -> tuple[Usage, float | None]:
         """Streams the completion. Returns what it used, and its cost if the provider states one."""
@@ -405,7 +396,7 @@ class _Writing:
                                 usage = usage.model_copy(update={"input_tokens": call.input_tokens})
                             call.input_tokens, call.output_tokens = usage.input_tokens, usage.output_tokens
                             return usage, item.cost_usd
-                        self._receive(whole_characters(item.text), reasoning=isinstance(item, PlanThought))
+                        self._receive(whole_characters(item.text), reasoning=isinstance(item, ReasoningDelta))
                         call.output_tokens = self._tokens()
                         if self._overlong:
                             ended = True
@@ -429,28 +420,25 @@ class _Writing:
     def _tokens(self) -> int:
         """Returns the estimated tokens so far. Of the completion there are at most as many as it may have."""
         written = tokens_of(self._output_characters - self._thought_characters)
-        most = (
-            self._state.settings.plan_max_tokens if self._most_bytes < self._state.settings.plan_max_bytes else written
-        )
-        return tokens_of(self._thought_characters) + min(written, most)
+        if self._most_bytes < self._state.settings.plan_max_bytes:
+            written = min(written, self._state.settings.plan_max_tokens)
+        return tokens_of(self._thought_characters) + written
 
     def _receive(self, text: str, *, reasoning: bool) -> None:
         """Takes ``text``, and of the completion only as much as there is room for."""
         if reasoning:
-            self._output_characters += len(text)
             self._thought_characters += len(text)
-            self._deltas.add(text, reasoning=True)
-            return
-        encoded = text.encode()
-        if len(encoded) > self._room:
-            self._overlong = True
-            text = encoded[: self._room].decode(errors="ignore")
-        self._room -= len(encoded)
-        if self._first_token_ms is None and text:
-            self._first_token_ms = self._recorder.now_ms() - self._started_ms
-        self._text.append(text)
+        else:
+            encoded = text.encode()
+            if len(encoded) > self._room:
+                self._overlong = True
+                text = encoded[: self._room].decode(errors="ignore")
+            self._room -= len(encoded)
+            if self._first_token_ms is None and text:
+                self._first_token_ms = self._recorder.now_ms() - self._started_ms
+            self._text.append(text)
         self._output_characters += len(text)
-        self._deltas.add(text)
+        self._deltas.add(text, reasoning=reasoning)
 
     def _progress_event(self, progress: Progress) -> ev.Event:
         return ev.PlanProgress(**self._recorder.at(), round=self._round, progress=progress)
@@ -458,9 +446,3 @@ class _Writing:
     def _delta_events(self, pieces: Sequence[Piece]) -> list[ev.Event]:
         at = self._recorder.at()
         return [ev.PlanDelta(**at, round=self._round, text=text, reasoning=reasoning) for reasoning, text in pieces]
-
-
-def _faults_to_send(checked: Checked) -> tuple[str, ...]:
-    more = checked.fault_count - _MOST_FAULTS_SENT
-    messages = tuple(fault.message for fault in checked.faults[:_MOST_FAULTS_SENT])
-    return (*messages, f"And {more:,} more.") if more > 0 else messages

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from conductor_core.chat.messages import (
+    INCOMPLETE,
     WHY_EMPTY,
     ConductorInfo,
     Ending,
@@ -42,7 +43,7 @@ from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.pools import images_given
 from conductor_core.errors import BadInput, ContentMissing
-from conductor_core.run.trace import RunTrace, StepTrace
+from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.run.values import Limits, Path, SharedOutput
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workflow, gets_task
 from conductor_core.workflow.parser import to_lists
@@ -74,51 +75,30 @@ def worker_identity(spec: WorkerSpec, messages: Sequence[Message], seed: int, ow
 def recursion_identity(
     conductor: ConductorInfo,
     parent: ParentPlan,
-    task: str,
-    agents: Sequence[WorkerSpec],
-    *,
+    asked: "Asked",
+    agents: Iterable[WorkerSpec],
     instruction: str,
-    max_steps: int,
-    depth_left: int,
-    seed: int,
-    images: Sequence[ImagePart] = (),
-    turns_before: Sequence[Message] = (),
+    bounds: Sequence[int],
     own_seed: int | None = None,
 ) -> str:
     """Returns the identity of a step that the Conductor answers: all that its inner call is told.
 
-    It leaves out device and dtype, which are unknown before the model is loaded.
+    It leaves out device and dtype, which are unknown before the model is loaded. ``bounds``: the most steps, the levels
+    of recursion that are left, and the run's seed.
     """
     fields = {"name", "kind", "model", "constrained"} | ({"prompt_sha256"} if conductor.prompt_sha256 else set())
-    asked = conductor.model_dump(mode="json", include=fields)
     return _digest(
         {
-            "conductor": asked,
+            "conductor": conductor.model_dump(mode="json", include=fields),
             "parent": [parent.plan, parent.last_response],
-            "task": task,
+            "task": asked.task,
             "instruction": instruction,
             "agents": [[*_agent(spec), spec.description] for spec in agents],
-            "bounds": [max_steps, depth_left, seed],
+            "bounds": list(bounds),
         }
-        | _beside_task(images, turns_before)
+        | asked.beside_task
         | _own(own_seed)
     )
-
-
-def task_identity(task: str, images: Sequence[ImagePart] = (), turns_before: Sequence[Message] = ()) -> str:
-    """Returns the digest of a task and all that comes with it; of a task alone, that of its text."""
-    beside = _beside_task(images, turns_before)
-    return _digest({"task": task} | beside) if beside else digest_text(task)
-
-
-def _beside_task(images: Sequence[ImagePart], turns_before: Sequence[Message]) -> dict[str, object]:
-    """Returns what comes with the task. Left out where nothing does, so that identities stay as they were."""
-    found: dict[str, object] = {}
-    if images:
-        found["images"] = [image.sha256 for image in images]
-    if turns_before:
-        found["turns_before"] = _turns(turns_before)
-    return found
 
 
 def _own(seed: int | None) -> dict[str, object]:
@@ -138,6 +118,54 @@ def _agent(spec: WorkerSpec) -> list[Any]:
 def _digest(content: Mapping[str, Any]) -> str:
     canonical = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=True)
     return digest_text(canonical)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a run is asked. ``give_question``: every step receives the task, even if its instruction lacks
+    ``{question}``. Past turns hold their instructions alone, so the task is told once."""
+
+    task: str
+    give_question: bool = False
+    images: tuple[ImagePart, ...] = ()
+    turns_before: tuple[Message, ...] = ()
+
+    @classmethod
+    def by(cls, run: RunTrace) -> "Asked":
+        return cls(run.task, run.give_question, run.images, run.turns_before)
+
+    @property
+    def beside_task(self) -> dict[str, object]:
+        """What identities cover beside the task. Left out where nothing is, so that identities stay as they were."""
+        found: dict[str, object] = {}
+        if self.images:
+            found["images"] = [image.sha256 for image in self.images]
+        if self.turns_before:
+            found["turns_before"] = _turns(self.turns_before)
+        return found
+
+    @property
+    def identity(self) -> str:
+        """The digest of the task and all that comes with it; of a task alone, that of its text."""
+        return _digest({"task": self.task} | self.beside_task) if self.beside_task else digest_text(self.task)
+
+    def images_given(self, workers: Mapping[str, WorkerSpec]) -> ImagesGiven | None:
+        """Returns who can be given the images of the conversation; None: there are none."""
+        conversation = conversation_of(self.task, self.images, self.turns_before)
+        return images_given(conversation, workers, every_step=self.give_question)
+
+    def told(self, instruction: str) -> str:
+        """Returns the instruction as it is sent: with the task in it or, if every step receives that, before it."""
+        if not self.give_question or QUESTION in instruction:
+            return expand(instruction, self.task)
+        return f"The task:\n{self.task}\n\nYour part:\n{instruction}"
+
+    def tokens(self, instruction: str) -> int:
+        """Estimates an instruction as it is sent, with all that comes with the task if it is told that."""
+        tokens = estimate_tokens(self.told(instruction))
+        if gets_task(instruction, give_question=self.give_question):
+            tokens += estimate_input_tokens(self.turns_before) + sum(image.tokens for image in self.images)
+        return tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +194,11 @@ class Answer:
     def of(
         cls,
         path: Path,
-        step: Step,
+        step: Step | StepTrace,
         task: str,
         output: str,
         sha256: str,
-        usage: Usage,
+        usage: Usage = Usage(),  # noqa: B008  frozen
         *,
         ending: Ending = "completed",
         by: str | None = None,
@@ -194,21 +222,25 @@ class Answer:
         )
 
     @classmethod
-    def recorded(cls, trace: StepTrace, step: Step, task: str) -> "Answer":
-        # Of a step that was called again, the record has the sum of its calls alone.
-        unknown = trace.round is not None or any(each.usage.total_tokens for each in trace.attempts)
+    def recorded(cls, step: StepTrace, task: str) -> "Answer":
         return cls.of(
-            trace.path,
+            step.path,
             step,
             task,
-            trace.output,
-            trace.output_sha256 or digest_text(trace.output),
-            Usage() if unknown else trace.usage,
-            ending=trace.ending,
-            by=trace.answered_by,
-            reasoned=bool(trace.reasoning),
-            given="" if trace.given is None else trace.given.how,
+            step.output,
+            step.output_sha256 or digest_text(step.output),
+            step.answer_usage,
+            ending=step.ending,
+            by=step.answered_by,
+            reasoned=bool(step.reasoning),
+            given="" if step.given is None else step.given.how,
         )
+
+    @classmethod
+    def of_round(cls, round_: RoundTrace, task: str) -> dict[int, "Answer"]:
+        """Returns the answers of a round so far, incomplete ones too, by step."""
+        ended = (step for step in round_.steps if step.answered or step.status in INCOMPLETE)
+        return {step.index: cls.recorded(step, task) for step in ended}
 
     @property
     def turn(self) -> str:
@@ -240,43 +272,23 @@ def expand(instruction: str, task: str) -> str:
     return instruction.replace(QUESTION, task)
 
 
-def instruction_with_task(instruction: str, task: str, *, give_question: bool) -> str:
-    """Returns the instruction as it is sent: with the task in it or, if every step receives the task, before it."""
-    if not give_question or QUESTION in instruction:
-        return expand(instruction, task)
-    return f"The task:\n{task}\n\nYour part:\n{instruction}"
-
-
 def build(
-    task: str,
-    workflow: Workflow,
-    index: int,
-    answers: Mapping[int, Answer],
-    round_path: Path = (),
-    *,
-    give_question: bool = False,
-    images: Sequence[ImagePart] = (),
-    turns_before: Sequence[Message] = (),
+    asked: Asked, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()
 ) -> Context:
     """Builds the context of step ``index``.
 
-    Args:
-        images, turns_before: what comes with the task, and the conversation before it.
-        give_question: whether a step receives the task even if its instruction lacks ``{question}``. Past turns hold
-            their instructions alone, so the task is told once.
-        answers: the answers of the earlier steps of this round, by index, with all that the step reads.
-
-    Raises: KeyError if a step that it reads has no answer yet.
+    ``answers``: of the earlier steps of this round, by index, with all that the step reads. Raises: KeyError if one of
+    those has no answer yet.
     """
     reads = workflow.reads(index)
     instruction = workflow.steps[index].instruction
-    with_task = gets_task(instruction, give_question=give_question)
-    turns: list[Message] = list(turns_before) if with_task else []
+    with_task = gets_task(instruction, give_question=asked.give_question)
+    turns: list[Message] = list(asked.turns_before) if with_task else []
     for earlier in reads:
         turns.append(Message(role="user", content=answers[earlier].instruction))
         turns.append(Message(role="assistant", content=answers[earlier].turn))
-    text = instruction_with_task(instruction, task, give_question=give_question)
-    turns.append(Message(role="user", content=content_of(text, images if with_task else ())))
+    content = content_of(asked.told(instruction), asked.images if with_task else ())
+    turns.append(Message(role="user", content=content))
     return Context(
         messages=tuple(turns),
         granted=tuple(answers[earlier].shared() for earlier in reads),
@@ -357,29 +369,18 @@ class StepInputs:
     Attributes:
         workers: by name, in the order of the Conductor's ordinals, without those that the run excludes.
         seed: of the run. pool_seed: of the simulated workers.
-        give_question: whether every step receives the task.
-        images, turns_before: what comes with the task, and the turns of the conversation before it.
     """
 
-    task: str
+    asked: Asked
     workers: Mapping[str, WorkerSpec]
     conductor: ConductorInfo | None
     limits: Limits
     seed: int
     pool_seed: int
-    give_question: bool = False
-    images: tuple[ImagePart, ...] = ()
-    turns_before: tuple[Message, ...] = ()
 
     @property
     def images_given(self) -> ImagesGiven | None:
-        """Who can be given the images of the conversation; None: there are none."""
-        conversation = conversation_of(self.task, self.images, self.turns_before)
-        return images_given(conversation, self.workers, every_step=self.give_question)
-
-    @property
-    def task_identity(self) -> str:
-        return task_identity(self.task, self.images, self.turns_before)
+        return self.asked.images_given(self.workers)
 
     def of(
         self,
@@ -391,42 +392,23 @@ class StepInputs:
     ) -> StepInput:
         """Returns the input of step ``index``, once ``answers`` has all that it reads.
 
-        Args:
-            own_seed: the seed that this step, or the step around its round, is asked with in place of the run's.
-
+        ``own_seed``: the seed that this step, or the step around its round, is asked with in place of the run's.
         Raises: KeyError if the pool has no such agent or an answer is missing.
         """
-        if workflow.steps[index].agent == CONDUCTOR_AGENT:
-            return self._recursion(workflow, index, answers, round_path, own_seed)
-        context = build(
-            self.task,
-            workflow,
-            index,
-            answers,
-            round_path,
-            give_question=self.give_question,
-            images=self.images,
-            turns_before=self.turns_before,
-        )
-        spec = self.workers[workflow.steps[index].agent]
-        return StepInput(context, worker_identity(spec, context.messages, self.pool_seed, own_seed))
-
-    def _recursion(
-        self,
-        workflow: Workflow,
-        index: int,
-        answers: Mapping[int, Answer],
-        round_path: Path,
-        own_seed: int | None,
-    ) -> StepInput:
-        """As in the paper the inner Conductor call sees the task, the parent's plan (with it this step's instruction)
-        and the last response: the output of the latest step that this one reads, and no other output."""
+        step = workflow.steps[index]
+        if step.agent != CONDUCTOR_AGENT:
+            context = build(self.asked, workflow, index, answers, round_path)
+            identity = worker_identity(self.workers[step.agent], context.messages, self.pool_seed, own_seed)
+            return StepInput(context, identity)
+        # As in the paper the inner Conductor call sees the task, the parent's plan (with it this step's instruction)
+        # and the last response: the output of the latest step that this one reads, and no other output.
         if self.conductor is None:
             raise KeyError(CONDUCTOR_AGENT)
         last_read = workflow.reads(index)[-1:]
         last = answers[last_read[0]] if last_read else None
+        agents = tuple(self.workers.values())
         parent = ParentPlan(
-            plan=to_lists(workflow, agents_by_ordinal(self.conductor, tuple(self.workers.values()))),
+            plan=to_lists(workflow, agents_by_ordinal(self.conductor, agents)),
             last_response="" if last is None else last.turn,
         )
         context = Context(
@@ -434,25 +416,6 @@ class StepInputs:
             granted=() if last is None else (last.shared(),),
             withheld=withheld(workflow, index, frozenset(last_read), answers, round_path),
         )
-        identity = recursion_identity(
-            self.conductor,
-            parent,
-            self.task,
-            tuple(self.workers.values()),
-            instruction=workflow.steps[index].instruction,
-            max_steps=self.limits.max_steps,
-            depth_left=self.limits.max_depth - len(round_path) - 1,
-            seed=self.seed,
-            images=self.images,
-            turns_before=self.turns_before,
-            own_seed=own_seed,
-        )
+        bounds = self.limits.max_steps, self.limits.max_depth - len(round_path) - 1, self.seed
+        identity = recursion_identity(self.conductor, parent, self.asked, agents, step.instruction, bounds, own_seed)
         return StepInput(context, identity, parent, last)
-
-
-def told_tokens(of: StepInputs | RunTrace, instruction: str) -> int:
-    """Estimates the tokens of an instruction as it is sent, with all that comes with the task if it is told that."""
-    tokens = estimate_tokens(instruction_with_task(instruction, of.task, give_question=of.give_question))
-    if gets_task(instruction, give_question=of.give_question):
-        tokens += estimate_input_tokens(of.turns_before) + sum(image.tokens for image in of.images)
-    return tokens

@@ -13,6 +13,7 @@ from conductor_core.analysis.conclusion import Kind, answer_key, asked, conclude
 from conductor_core.analysis.intervals import wilson
 from conductor_core.chat.messages import ConductorInfo, Usage, WorkerSpec, sum_of_costs
 from conductor_core.engine.estimates import ANSWER_TOKENS, RerunPreview, edit_step, forecast, preview
+from conductor_core.engine.prompts import Asked
 from conductor_core.engine.request import carried, rerun_of
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Door
@@ -67,15 +68,11 @@ class Again(Frozen):
         return f"{what}{often}{by}"
 
 
-class Variant(Frozen):
-    """The step with one of its workers. ``workflow``: the plan with that worker."""
+def variants(source: RunTrace, again: Again, agents: Sequence[str]) -> tuple[Workflow, ...]:
+    """Returns the plan with each worker that takes the step. ``agents``: those that the re-run may call.
 
-    agent: str
-    workflow: Workflow
-
-
-def variants(source: RunTrace, again: Again, agents: Sequence[str]) -> tuple[Variant, ...]:
-    """Returns the plans that are run. ``agents``: the workers that the re-run may call. Raises: BadInput."""
+    Raises: BadInput.
+    """
     workflow = source.root.workflow
     if workflow is None:
         raise BadInput(f"run {source.run_id} has no workflow, so no step {again.step}")
@@ -94,8 +91,7 @@ def variants(source: RunTrace, again: Again, agents: Sequence[str]) -> tuple[Var
         if agent not in agents and agent != own:
             raise BadInput(f"the pool has no worker {agent}; it has {', '.join(agents)}")
     return tuple(
-        Variant(agent=agent, workflow=workflow if agent == own else edit_step(workflow, again.step, agent=agent))
-        for agent in again.agents or (own,)
+        workflow if agent == own else edit_step(workflow, again.step, agent=agent) for agent in again.agents or (own,)
     )
 
 
@@ -122,13 +118,12 @@ def repeat_requests(
     mark, name = new_run_id(), f"{again.in_words}: {brief(source.task)}"
     pairs = [(plan, seed) for plan in plans for seed in seeds]
     alone = len(pairs) == 1
-    same_places = None if source.root.workflow is None else tuple(range(len(source.root.workflow.steps)))
     return tuple(
         rerun_of(
             source,
-            plan.workflow,
+            plan,
             door=door,
-            origins=same_places,
+            origins=tuple(range(len(plan.steps))),
             overrides=overrides_of(source, again, seed, base),
         ).model_copy(
             update={
@@ -182,10 +177,10 @@ def forecast_repeats(
     each = tuple(
         preview(
             source,
-            plan.workflow,
+            plan,
             specs,
             conductor=conductor,
-            origins=tuple(range(len(plan.workflow.steps))),
+            origins=tuple(range(len(plan.steps))),
             overrides=overrides,
         )
         for plan in variants(source, again, [spec.name for spec in specs])
@@ -204,12 +199,6 @@ class Share(Frozen):
     share: float
     low: float
     high: float
-
-
-def share_of(count: int, of: int) -> Share:
-    """Returns the share with its interval. Raises: BadInput unless 0 <= count <= of and of >= 1."""
-    found = wilson(count, of)
-    return Share(share=found.rate, low=found.low, high=found.high)
 
 
 class AnswerGroup(Frozen):
@@ -336,6 +325,11 @@ def _before(source: RunTrace, step: int, extent: Extent) -> tuple[Kind, str] | N
     return None if text is None else answer_key(text, asked(source))
 
 
+def _share(count: int, of: int) -> Share:
+    found = wilson(count, of)
+    return Share(share=found.rate, low=found.low, high=found.high)
+
+
 def _tally(agent: str, runs: Sequence[RunTrace], before: tuple[Kind, str] | None) -> Tally:
     found: dict[tuple[Kind, str], list[RunTrace]] = {}
     whole = [run for run in runs if run.status == "completed" and run.answer is not None]
@@ -348,7 +342,7 @@ def _tally(agent: str, runs: Sequence[RunTrace], before: tuple[Kind, str] | None
             by=key[0],
             run_ids=tuple(run.run_id for run in same),
             as_before=key == before,
-            share=share_of(len(same), len(whole)),
+            share=_share(len(same), len(whole)),
         )
         for key, same in sorted(found.items(), key=lambda item: -len(item[1]))
     ]
@@ -373,7 +367,6 @@ def _tally(agent: str, runs: Sequence[RunTrace], before: tuple[Kind, str] | None
 # Plans to choose from.
 
 PLANS_PURPOSE = "plans to choose from"
-_MOST_PLAN_SEED = 2**63 - 1
 
 
 def plans_requested(
@@ -382,7 +375,7 @@ def plans_requested(
     """Returns the requests of ``count`` plans for the task of ``each``, with a mark in common.
 
     Args:
-        seed: of the first plan; the others follow in steps of one. None: each seed is drawn afresh.
+        seed: of the first plan; the others follow in steps of one, within 64 bits. None: each is drawn afresh.
         temperature: for a Conductor that has none of its own; None: as always.
 
     Raises: ValueError unless ``count`` is ``LEAST_PLANS`` to ``MOST_PLANS``.
@@ -390,7 +383,7 @@ def plans_requested(
     if not LEAST_PLANS <= count <= MOST_PLANS:
         raise ValueError(f"{LEAST_PLANS} to {MOST_PLANS} plans can be asked for at once, not {count}")
     mark, name = new_run_id(), f"{_name(count)}{brief(each.task)}"
-    seeds = _drawn(count) if seed is None else [_within(seed + number) for number in range(count)]
+    seeds = _drawn(count) if seed is None else [(seed + number + 2**63) % 2**64 - 2**63 for number in range(count)]
     common = {"plan_only": True, "purpose": PLANS_PURPOSE, "plan_temperature": temperature}
     return tuple(
         each.model_copy(
@@ -412,10 +405,6 @@ def _name(count: int) -> str:
 def names_plans(batch_name: str, size: int) -> bool:
     """Tells whether a batch of that name is one of plans to choose from. A file of tasks has a file's name."""
     return batch_name.startswith(_name(size))
-
-
-def _within(seed: int) -> int:
-    return seed if seed <= _MOST_PLAN_SEED else seed - 2**64
 
 
 def run_of(plan: RunTrace, *, door: Door, seed: int) -> RunRequest:
@@ -483,15 +472,7 @@ def _choice(same: Sequence[RunTrace], answer_tokens: int) -> PlanChoice:
     )
     if workflow is None:
         return choice.model_copy(update={"faults": rejected[-1].faults if rejected else ()})
-    estimate = forecast(
-        workflow,
-        first.pool.workers,
-        first.task,
-        answer_tokens=answer_tokens,
-        give_question=first.give_question,
-        images=first.images,
-        turns_before=first.turns_before,
-    )
+    estimate = forecast(workflow, first.pool.workers, Asked.by(first), answer_tokens=answer_tokens)
     known = {"workflow": workflow, "topology": first.root.topology, "forecast": estimate}
     return choice.model_copy(update={**known, "critical_path": len(layers(workflow.all_reads))})
 

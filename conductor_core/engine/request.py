@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from conductor_core.chat.messages import INCOMPLETE
-from conductor_core.conductors.conductors_file import BUILT_IN
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Caller, Door
 from conductor_core.run.commands import Command, SentCommand
@@ -12,7 +11,7 @@ from conductor_core.run.events import RunCreated
 from conductor_core.run.request import Given, Overrides, RunRequest
 from conductor_core.run.trace import ReusedFrom, RunTrace, StepTrace
 from conductor_core.run.values import Limits, Path
-from conductor_core.settings import Settings
+from conductor_core.settings import SHIPPED, Settings
 from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 
@@ -65,7 +64,7 @@ def may_run_here(source: RunTrace) -> bool:
     A file of a run comes from anybody. The servers that it names could ask for this machine's keys.
     """
     simulated = all(spec.provider == "rehearsal" for spec in source.pool.workers)
-    shipped = source.conductor is None or source.conductor.name in BUILT_IN
+    shipped = source.conductor is None or source.conductor.name in SHIPPED
     return source.imported is None or (simulated and shipped)
 
 
@@ -180,14 +179,13 @@ class EarlierAnswers:
         for step in (*(() if trace is None else trace.walk()), *of_before):
             if step.identity is None:
                 continue
-            if (whole(step) or (goes_on and (step.answered or step.status in INCOMPLETE))) and not self._has(step):
-                self._answers.setdefault(step.identity, []).append(step)
+            known = self._answers.get(step.identity, [])
+            if (whole(step) or (goes_on and (step.answered or step.status in INCOMPLETE))) and all(
+                each.path != step.path for each in known
+            ):
+                self._answers[step.identity] = [*known, step]
             elif not step.answered and step.round is not None and step.round.workflow is not None:
                 self._rounds.setdefault(step.identity, step.round.workflow)
-
-    def _has(self, step: StepTrace) -> bool:
-        """Whether this answer, at its place, is known already from a later run."""
-        return any(each.path == step.path for each in self._answers.get(step.identity or "", ()))
 
     @property
     def empty(self) -> bool:
@@ -198,9 +196,7 @@ class EarlierAnswers:
         steps = self._answers.get(identity)
         if not steps:
             return None
-        same_place = next((step for step in steps if step.path == path), None)
-        untaken = next((step for step in steps if step.path not in self._taken), None)
-        found = same_place or untaken or steps[0]
+        found = min(steps, key=lambda step: (step.path != path, step.path in self._taken))
         self._taken.add(found.path)
         return found
 

@@ -15,7 +15,7 @@ from conductor_core.engine.budgets import Budget, CostCap
 from conductor_core.engine.calls import ConcurrencyLimits, RunState
 from conductor_core.engine.planner import ask_conductor, use_given
 from conductor_core.engine.pools import Pool, images_given, require_image_worker
-from conductor_core.engine.prompts import Answer, ReadContent, StepInputs, require_contents
+from conductor_core.engine.prompts import Answer, Asked, ReadContent, StepInputs, require_contents
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.request import EarlierAnswers, ReadTrace
 from conductor_core.engine.scheduler import HELD, Failure, Held, RoundRunner
@@ -97,15 +97,12 @@ class Engine:
         trace = begin(checked.created) if checked.trace is None else checked.trace
         recorder = Recorder(self._sink, trace, checked.epoch_s)
         inputs = StepInputs(
-            task=request.task,
+            asked=Asked.by(trace),
             workers={spec.name: spec for spec in pool.specs},
             conductor=trace.conductor if conductor is None else conductor.info,
             limits=request.limits,
             seed=request.seed,
             pool_seed=pool.seed,
-            give_question=checked.created.give_question,
-            images=request.images,
-            turns_before=request.turns_before,
         )
         rules = GateRules(request.gates, inputs, self._settings.plan_max_tokens)
         state = RunState(

@@ -1,14 +1,14 @@
 """Carries out one round: starts each step as soon as all that it reads is there, and the recursion below it.
 
-Recorded answers that are reused, and those that a person gives, ask no worker.
+Recorded answers that are reused, and those that a person gives, ask no worker. How a step ended is in the trace alone,
+so a run that waited goes on from there.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from conductor_core.chat.messages import IN_WORDS, INCOMPLETE, OnIncomplete, ParentPlan, Usage
+from conductor_core.chat.messages import IN_WORDS, INCOMPLETE, ParentPlan, Usage
 from conductor_core.engine.calls import RunState
 from conductor_core.engine.planner import ask_conductor, use_given
 from conductor_core.engine.pools import also_missing
@@ -21,62 +21,6 @@ from conductor_core.run.trace import RoundTrace, StepTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.topology import descendants
-
-
-def give(state: RunState, output: GivenOutput, step: Step) -> Answer:
-    """Records that a person gave the output of a step of the first round, and returns it as the step's answer."""
-    recorder, digest = state.recorder, digest_text(output.text)
-    recorder.send(
-        ev.StepGiven(
-            **recorder.at(),
-            path=(output.step,),
-            agent=step.agent,
-            output=output.text,
-            output_sha256=digest,
-            given=output.given,
-        )
-    )
-    return Answer.of((output.step,), step, state.request.task, output.text, digest, Usage(), given=output.given.how)
-
-
-def reuse(state: RunState, path: Path, step: Step, step_input: StepInput, recorded: StepTrace) -> Answer:
-    """Records that an earlier answer stands in for the step at ``path``, and returns it."""
-    recorder = state.recorder
-    source = state.source.origin(recorded)
-    digest = recorded.output_sha256 or digest_text(recorded.output)
-    recorder.send(
-        ev.StepReused(
-            **recorder.at(),
-            path=path,
-            agent=step.agent,
-            identity=step_input.identity,
-            messages=step_input.context.messages,
-            granted=step_input.context.granted,
-            withheld=step_input.context.withheld,
-            source_run_id=source.run_id,
-            source_path=source.path,
-            source_imported=source.imported,
-            output=recorded.output,
-            output_sha256=digest,
-            finish_reason=recorded.finish_reason or "other",
-            incomplete=recorded.incomplete,
-            usage=recorded.usage,
-            cost_usd=recorded.cost_usd,
-            cost_estimated=recorded.at_list_price,
-            model=recorded.model,
-            duration_ms=recorded.duration_ms or 0.0,
-            ending=recorded.ending,
-            refusal=recorded.refusal,
-            tool_calls=recorded.tool_calls,
-            answered_by=recorded.answered_by,
-            passed_on=recorded.ending == "completed" or state.on_incomplete == "allow",
-            reasoning=recorded.reasoning,
-            departures=recorded.departures,
-        )
-    )
-    task, ending, by = state.request.task, recorded.ending, recorded.answered_by
-    reasoned = bool(recorded.reasoning)
-    return Answer.of(path, step, task, recorded.output, digest, recorded.usage, ending=ending, by=by, reasoned=reasoned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,30 +39,15 @@ class Held:
 HELD = Held()
 
 
-async def cancel_all(tasks: "Iterable[asyncio.Task[Answer | Held | None]]") -> None:
-    """Cancels ``tasks`` and waits until each has ended. Ignores errors that come only now."""
-    tasks = list(tasks)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
 class RoundRunner:
-    """Carries out the workflow of one round, from where its trace says that it stands.
-
-    Attributes:
-        answers: the answers so far, by step index.
-    """
+    """Carries out the workflow of one round, from where its trace says that it stands."""
 
     def __init__(self, state: RunState, path: Path) -> None:
         self._state, self._path = state, path
-        self._failures: dict[int, Failure] = {}
-        self._running: dict[asyncio.Task[Answer | Held | None], int] = {}
+        self._running: dict[asyncio.Task[Held | None], int] = {}
         # Steps that opened a round of their own which cannot go on before the next decision.
         self._held: set[int] = set()
         self._asked_for = False
-        self.answers: dict[int, Answer] = {}
-        self._read_trace()
 
     @property
     def _round(self) -> RoundTrace:
@@ -132,46 +61,27 @@ class RoundRunner:
         return workflow
 
     @property
+    def _overrides(self) -> Overrides:
+        """What is done otherwise with steps of this round: an inner one belongs to the step that opened it."""
+        return Overrides() if self._path else self._state.recorder.trace.overrides
+
+    @property
     def _waiting(self) -> list[int]:
         """The steps that are still to be begun, or gone on with after a wait."""
-        handled = {*self._running.values(), *self.answers, *self._failures, *self._held}
-        needed = self._needed
-        return [step.index for step in self._round.steps if step.index not in handled and step.index in needed]
+        handled, needed = {*self._running.values(), *self._held}, self._overrides.needed(self._workflow)
+        open_steps = (step.index for step in self._round.steps if step.status in ("waiting", "running"))
+        return [index for index in open_steps if index in needed and index not in handled]
 
     @property
-    def _overrides(self) -> Overrides:
-        return self._state.recorder.trace.overrides
-
-    @property
-    def _needed(self) -> Collection[int]:
-        if self._path or self._overrides.last_step is None:
-            return range(len(self._workflow.steps))
-        return self._overrides.needed(self._workflow)
-
-    @property
-    def _last(self) -> int:
-        """The step whose answer is the round's."""
-        last = None if self._path else self._overrides.last_step
-        return len(self._workflow.steps) - 1 if last is None else last
-
-    def _read_trace(self) -> None:
-        steps, policy = self._round.steps, self._state.on_incomplete
-        for index, step in enumerate(steps):
-            if step.answered or step.status in INCOMPLETE:
-                self.answers[index] = Answer.recorded(step, self._workflow.steps[index], self._state.request.task)
-            elif step.status == "failed":
-                self._failures[index] = self._failure_of(step)
-            elif step.status == "skipped":
-                above = self._round.steps[step.because[0][-1]]
-                why = self._failures.get(above.index)
-                self._failures[index] = why or _not_passed_on(above.path, self.answers[above.index], policy)
+    def _denied(self) -> bool:
+        return self._state.recorder.trace.denial is not None
 
     async def run(self) -> Answer | Failure | Held:
         """Runs all steps that can be run. Returns the last step's answer, or why there is none.
 
         A failed step stops only its descendants. Leaves nothing running. Raises: LimitReached, StoreError.
         """
-        tasks: list[asyncio.Task[Answer | Held | None]] = []
+        tasks: list[asyncio.Task[Held | None]] = []
         try:
             while True:
                 decision = self._state.approvals.decision
@@ -187,21 +97,29 @@ class RoundRunner:
                 if decision.done():
                     self._held.clear()
         finally:
-            await cancel_all(tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)  # errors that come only now are of no interest
         if waits or self._denied:
             return HELD
-        return self._failures.get(self._last) or self.answers[self._last]
-
-    @property
-    def _denied(self) -> bool:
-        return self._state.recorder.trace.denial is not None
+        chosen = self._overrides.last_step
+        last = self._round.steps[-1 if chosen is None else chosen]
+        if last.status in ("failed", "skipped"):
+            return self._failure(last if last.status == "failed" else self._round.steps[last.because[0][-1]])
+        return Answer.of_round(self._round, self._state.request.task)[last.index]
 
     async def _one_ends(self, decision: "asyncio.Future[None] | None") -> None:
         """Waits until a step ends, or somebody decides. Raises: LimitReached, StoreError."""
         waited: set[asyncio.Future[Any]] = {*self._running} if decision is None else {*self._running, decision}
         done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         for task in sorted((each for each in self._running if each in done), key=lambda each: self._running[each]):
-            await self._ended(self._running.pop(task), task.result())
+            index = self._running.pop(task)
+            if isinstance(task.result(), Held):
+                self._held.add(index)
+                if self._round.steps[index].status == "waiting":
+                    self._state.approvals.begun.discard((*self._path, index))
+            else:
+                await self._skip_below(index)
         if self._running or self._held or self._waiting:
             self._state.budget.check()
 
@@ -214,12 +132,12 @@ class RoundRunner:
         if self._denied:
             return []
         for index in self._waiting:
-            if (given := self._overrides.output_at((*self._path, index))) is not None:
-                await self._accept(index, give(self._state, given, self._workflow.steps[index]))
+            if (given := self._overrides.output_at((index,))) is not None:
+                self._give(given)
+                await self._skip_below(index)
         while (reused := self._reusable()) is not None:
-            index, step_input, recorded = reused
-            path = (*self._path, index)
-            await self._accept(index, reuse(self._state, path, self._workflow.steps[index], step_input, recorded))
+            self._reuse(*reused)
+            await self._skip_below(reused[0])
         can_be_asked = [index for index in self._waiting if self._can_be_asked(index)]
         if not can_be_asked:
             return []
@@ -250,59 +168,80 @@ class RoundRunner:
         return None
 
     def _can_be_asked(self, index: int) -> bool:
-        return self.answers.keys() >= set(self._round.steps[index].reads)
+        steps = self._round.steps
+        return all(steps[read].answered or steps[read].status in INCOMPLETE for read in steps[index].reads)
 
     def _step_input(self, index: int) -> StepInput:
-        seed = self._overrides.seed_at((*self._path, index))
-        return self._state.step_inputs.of(self._workflow, index, self.answers, self._path, seed)
+        seed = self._state.recorder.trace.overrides.seed_at((*self._path, index))
+        answers = Answer.of_round(self._round, self._state.request.task)
+        return self._state.step_inputs.of(self._workflow, index, answers, self._path, seed)
 
-    async def _ended(self, index: int, answer: Answer | Held | None) -> None:
-        if isinstance(answer, Held):
-            self._held.add(index)
-            if self._round.steps[index].status == "waiting":
-                self._state.approvals.begun.discard((*self._path, index))
-        elif answer is not None:
-            await self._accept(index, answer)
-        else:
-            failure = self._failures[index] = self._failure_of(self._round.steps[index])
-            await self._skip_below(index, failure)
-
-    def _failure_of(self, failed: StepTrace) -> Failure:
-        others = ""
-        if failed.error_code in codes_of(WorkerRefused):
-            others = also_missing(failed.agent, self._state.pool.specs)
-        message = f"step {label(failed.path)} ({failed.agent}) failed: {failed.error or ''}{others}"
-        return Failure(failed.path, failed.error_code or "", message)
-
-    async def _accept(self, index: int, answer: Answer) -> None:
-        self.answers[index] = answer
-        policy = self._state.on_incomplete
-        if answer.ending != "completed" and policy != "allow":
-            await self._skip_below(index, _not_passed_on((*self._path, index), answer, policy))
-
-    async def _skip_below(self, index: int, failure: Failure) -> None:
-        """Skips all steps that wait for step ``index``, whose output is not passed on."""
-        waiting = self._waiting
-        below = [each for each in sorted(descendants(self._workflow, index)) if each in waiting]
-        self._failures |= dict.fromkeys(below, failure)
-        if below:
-            recorder = self._state.recorder
-            await recorder.emit(
-                *(
-                    ev.StepSkipped(
-                        **recorder.at(),
-                        path=(*self._path, each),
-                        because=(failure.path,),
-                    )
-                    for each in below
-                )
+    def _give(self, output: GivenOutput) -> None:
+        """Records that a person gave the output of a step."""
+        recorder = self._state.recorder
+        recorder.send(
+            ev.StepGiven(
+                **recorder.at(),
+                path=(output.step,),
+                agent=self._workflow.steps[output.step].agent,
+                output=output.text,
+                output_sha256=digest_text(output.text),
+                given=output.given,
             )
+        )
 
-    async def _step(self, index: int, step_input: StepInput) -> Answer | Held | None:
+    def _reuse(self, index: int, step_input: StepInput, recorded: StepTrace) -> None:
+        """Records that an earlier answer stands in for a step."""
+        recorder, source = self._state.recorder, self._state.source.origin(recorded)
+        answer = {name: getattr(recorded, name) for name in ev.StepReused.model_fields if hasattr(recorded, name)}
+        now = {
+            **recorder.at(),
+            "path": (*self._path, index),
+            "agent": self._workflow.steps[index].agent,
+            "identity": step_input.identity,
+            "messages": step_input.context.messages,
+            "granted": step_input.context.granted,
+            "withheld": step_input.context.withheld,
+            "source_run_id": source.run_id,
+            "source_path": source.path,
+            "source_imported": source.imported,
+            "output_sha256": recorded.output_sha256 or digest_text(recorded.output),
+            "finish_reason": recorded.finish_reason or "other",
+            "cost_estimated": recorded.at_list_price,
+            "duration_ms": recorded.duration_ms or 0.0,
+            "passed_on": recorded.ending == "completed" or self._state.on_incomplete == "allow",
+        }
+        recorder.send(ev.StepReused(**answer | now))
+
+    def _failure(self, step: StepTrace) -> Failure:
+        """Says why nothing that reads ``step`` runs: it failed, or its incomplete answer is not passed on."""
+        if step.status != "failed":
+            why = f"step {label(step.path)} ({step.answered_by or step.agent}): {IN_WORDS[step.ending]}"
+            message = f"{why}, and no such output is passed on (on-incomplete {self._state.on_incomplete})"
+            return Failure(step.path, f"Answer{step.ending.capitalize()}", message)
+        others = ""
+        if step.error_code in codes_of(WorkerRefused):
+            others = also_missing(step.agent, self._state.pool.specs)
+        message = f"step {label(step.path)} ({step.agent}) failed: {step.error or ''}{others}"
+        return Failure(step.path, step.error_code or "", message)
+
+    async def _skip_below(self, index: int) -> None:
+        """Skips all steps that wait for step ``index``, if its output is not passed on."""
+        step, recorder = self._round.steps[index], self._state.recorder
+        if step.status != "failed" and (step.ending == "completed" or self._state.on_incomplete == "allow"):
+            return
+        below = sorted(descendants(self._workflow, index).intersection(self._waiting))
+        skipped = [ev.StepSkipped(**recorder.at(), path=(*self._path, each), because=(step.path,)) for each in below]
+        if skipped:
+            await recorder.emit(*skipped)
+
+    async def _step(self, index: int, step_input: StepInput) -> Held | None:
+        """Carries out a step; how it ended is in the trace. Returns ``HELD`` if it cannot go on."""
         state, step, path = self._state, self._workflow.steps[index], (*self._path, index)
         if step_input.parent is not None:
             return await _Recursion(state, path, step, step_input, step_input.parent).run()
-        return await StepCall(state, path, step, step_input).run()
+        await StepCall(state, path, step, step_input).run()
+        return None
 
 
 class _Recursion:
@@ -315,8 +254,8 @@ class _Recursion:
         self._state, self._path, self._step, self._step_input, self._parent = state, path, step, step_input, parent
         self._started_ms = 0.0
 
-    async def run(self) -> Answer | Held | None:
-        """Raises: LimitReached, StoreError."""
+    async def run(self) -> Held | None:
+        """Returns ``HELD`` if it cannot go on. Raises: LimitReached, StoreError."""
         state, last = self._state, self._step_input.last
         known = state.recorder.trace.step_at(self._path).round
         workflow = None if known is None else known.workflow
@@ -338,14 +277,16 @@ class _Recursion:
                     "whose answer could be returned: give it an access list",
                 )
                 return None
-            return self._complete("stopped", last)
+            self._complete("stopped", last)
+            return None
         outcome = await RoundRunner(state, self._path).run()
         if isinstance(outcome, Held):
             return outcome
         if isinstance(outcome, Failure):
             await self._fail(outcome.code, outcome.message)
-            return None
-        return self._complete("answered", outcome)
+        else:
+            self._complete("answered", outcome)
+        return None
 
     async def _start(self) -> None:
         """Records the start, unless the step began before a wait."""
@@ -387,7 +328,7 @@ class _Recursion:
             ),
         )
 
-    def _complete(self, how: Literal["answered", "stopped"], inner: Answer) -> Answer:
+    def _complete(self, how: Literal["answered", "stopped"], inner: Answer) -> None:
         """Records the step without usage of its own: the inner plan and steps count themselves."""
         recorder, now_ms = self._state.recorder, self._state.recorder.now_ms()
         answered = recorder.trace.step_at(inner.path)
@@ -409,10 +350,3 @@ class _Recursion:
                 passed_on=inner.ending == "completed" or self._state.on_incomplete == "allow",
             ),
         )
-        task, ending = self._state.request.task, inner.ending
-        return Answer.of(self._path, self._step, task, inner.output, inner.sha256, Usage(), ending=ending)
-
-
-def _not_passed_on(path: Path, answer: Answer, policy: OnIncomplete) -> Failure:
-    why = f"step {label(path)} ({answer.agent}): {IN_WORDS[answer.ending]}, and no such output is passed on"
-    return Failure(path, f"Answer{answer.ending.capitalize()}", f"{why} (on-incomplete {policy})")

@@ -18,7 +18,7 @@ from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
 from conductor_core.engine.budgets import LiveCall, longest_usd
 from conductor_core.engine.calls import CallSequence, NextCall, RunState, name_the_limit
-from conductor_core.engine.prompts import Answer, StepInput, digest_text, loaded
+from conductor_core.engine.prompts import StepInput, digest_text, loaded
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
 from conductor_core.errors import (
     ContentMissing,
@@ -56,13 +56,12 @@ class _Brought:
     finished: Finished
     output: str
     agent: str | None
-    reasoned: bool
     reasoning: str | None = None
     paid: bool = False
 
 
 class StepCall:
-    """Calls workers for one step, records everything, and returns its answer; None: the step failed for good."""
+    """Calls workers for one step, and records everything, with its answer or that it failed for good."""
 
     def __init__(self, state: RunState, path: Path, step: Step, step_input: StepInput) -> None:
         self._state, self._path, self._step, self._step_input = state, path, step, step_input
@@ -78,7 +77,7 @@ class StepCall:
         self._loading = False
         self._begin_attempt()
 
-    async def run(self) -> Answer | None:
+    async def run(self) -> None:
         """If cancelled, closes the connection and keeps what has streamed. Raises: StoreError, LimitReached."""
         try:
             while True:
@@ -90,28 +89,29 @@ class StepCall:
                 except WorkerError as error:
                     if await self._go_on_after(error):
                         continue
-                    return None if self._brought is None else self._complete(self._brought)
+                    if self._brought is not None:
+                        self._complete(self._brought)
+                    return
                 except InspectorError:
                     raise
                 except (Exception, asyncio.CancelledError) as error:
                     if isinstance(error, asyncio.CancelledError) and _asked_to_stop():
                         raise
-                    log.exception("worker %s broke in step %s of run %s", self._spec.name, self._path, self._run_id)
+                    log.exception(
+                        "worker %s broke in step %s of run %s", self._spec.name, self._path, self._recorder.run_id
+                    )
                     name = type(error).__name__
                     message = f"worker {self._spec.name} broke unexpectedly, see the log: {name}: {error}"
                     await self._fail(name, masking.known().text(message), self._spent(None))
-                    return None
+                    return
                 reasoning = "".join(self._reasoning) if self._moved else None
-                brought = _Brought(finished, "".join(self._text), self._other, self._reasoned, reasoning)
+                brought = _Brought(finished, "".join(self._text), self._other, reasoning)
                 if not await self._better_than(brought):
-                    return self._complete(brought)
+                    self._complete(brought)
+                    return
         finally:
             self._recorder.defer(self._deltas.drain())
             await self._sequence.aclose()
-
-    @property
-    def _run_id(self) -> str:
-        return self._recorder.run_id
 
     @property
     def _spec(self) -> WorkerSpec:
@@ -125,7 +125,7 @@ class StepCall:
     def _begin_attempt(self) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._reasoned = self._moved = False
+        self._moved = False
         self._output_characters = 0
         self._first_token_ms: float | None = None
 
@@ -136,23 +136,16 @@ class StepCall:
             if cap is None:
                 return await self._call()
             async with cap.call(self._spec, self._step_input.context.messages) as call:
-                usage, cost_usd = Usage(), 0.0
+                call.taken = call.most, call.most_usd  # what is stopped from outside may have taken that
                 try:
                     finished = await self._call()
-                    usage = finished.usage or call.most
-                    cost_usd = call.cost_usd(usage, finished.cost_usd)
-                    return finished
-                except WorkerError as error:
-                    if self._spent(error).total_tokens:
-                        usage, cost_usd = call.most, call.most_usd
+                except BaseException as error:
+                    began = self._spent(error).total_tokens if isinstance(error, WorkerError) else self._asked
+                    if not began:
+                        call.taken = Usage(), 0.0
                     raise
-                except BaseException:
-                    # Stopped from outside: how far its provider was, nobody says.
-                    if self._asked:
-                        usage, cost_usd = call.most, call.most_usd
-                    raise
-                finally:
-                    cap.add(usage, cost_usd)
+                call.took(finished.usage or call.most, finished.cost_usd)
+                return finished
 
     async def _call(self) -> Finished:
         """Makes one call, from its first byte to its last chunk. Raises: WorkerError."""
@@ -175,7 +168,7 @@ class StepCall:
                             return chunk
                         if isinstance(chunk, TextWasReasoning):
                             self._reasoning, self._text = [*self._reasoning, *self._text], []
-                            self._reasoned = self._moved = True
+                            self._moved = True
                             continue
                         self._receive(whole_characters(chunk.text), reasoning=isinstance(chunk, ReasoningDelta))
         except TimeoutError as error:
@@ -261,11 +254,7 @@ class StepCall:
             return
         if self._first_token_ms is None:
             self._first_token_ms = self._recorder.now_ms() - self._started_ms
-        if reasoning:
-            self._reasoned = True
-            self._reasoning.append(text)
-        else:
-            self._text.append(text)
+        (self._reasoning if reasoning else self._text).append(text)
         self._output_characters += len(text)
         self._deltas.add(text, reasoning=reasoning)
         self._live.output_tokens = tokens_of(self._output_characters)
@@ -346,7 +335,7 @@ class StepCall:
             ),
         )
 
-    def _complete(self, brought: _Brought) -> Answer:
+    def _complete(self, brought: _Brought) -> None:
         """Records the answer. Steps that read it send nothing before it is durable: their start is durable first."""
         finished, output, streamed = brought.finished, brought.output, self._deltas.drain()
         ending = finished.ending(output)
@@ -379,11 +368,9 @@ class StepCall:
                 passed_on=ending == "completed" or self._state.on_incomplete == "allow",
                 reasoning=brought.reasoning,
                 departures=finished.departures,
+                weights=finished.weights,
             ),
         )
-        task = self._state.request.task
-        by, reasoned = brought.agent, brought.reasoned
-        return Answer.of(self._path, self._step, task, output, digest, usage, ending=ending, by=by, reasoned=reasoned)
 
 
 def _asked_to_stop() -> bool:

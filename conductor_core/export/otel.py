@@ -36,7 +36,7 @@ from conductor_core import __version__
 from conductor_core.chat.messages import ImagePart, Message, TextPart, Usage, WorkerSpec, parts_of
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.privacy import masking
-from conductor_core.providers.servers import UNKNOWN_HOST, host_of, server_of, server_of_conductor
+from conductor_core.providers.servers import UNKNOWN_HOST, host_of, server_of
 from conductor_core.run import events as ev
 from conductor_core.run.events import FINAL_KINDS, Event, EventSink, FinalEvent, RunCreated, RunTaken, TracesTo
 from conductor_core.run.redaction import Redactor
@@ -93,15 +93,6 @@ Attributes = dict[str, Value]
 Kind = Literal["internal", "client"]
 
 
-@dataclass(frozen=True, slots=True)
-class Happened:
-    """Something within a span: an attempt that failed."""
-
-    name: str
-    at_utc: datetime
-    attributes: Attributes
-
-
 @dataclass(slots=True)
 class Span:
     """A span, as OpenTelemetry has it.
@@ -109,7 +100,7 @@ class Span:
     Attributes:
         trace_id: 128 bits. span_id, parent_id: 64 bits; None: it is the root.
         end_utc: None while it goes on.
-        error: its class; None: it ended well, or goes on.
+        error: its class; None: it ended well, or goes on. failed: attempts within it, and when they did.
         links: trace and span ids of what it builds on.
     """
 
@@ -122,7 +113,7 @@ class Span:
     end_utc: datetime | None = None
     attributes: Attributes = field(default_factory=dict)
     error: str | None = None
-    events: list[Happened] = field(default_factory=list)
+    failed: list[tuple[datetime, Attributes]] = field(default_factory=list)
     links: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -221,7 +212,7 @@ class _Reading:
                 case ev.PlanDelta() if event.reasoning:
                     thought += event.text
                 case ev.PlanRetried() if call is not None:
-                    call.events.append(_failed(event.at_utc, event.attempt, event.error_code))
+                    call.failed.append(_failed(event.at_utc, event.attempt, event.error_code))
                 case ev.PlanRejected() | ev.PlanCompleted() if call is not None:
                     call.end_utc = event.at_utc
                     call.attributes |= _used(event.usage, event.cost_usd)
@@ -284,7 +275,7 @@ class _Reading:
         number = 0
         for event in events:
             if isinstance(event, ev.StepRetried):
-                call.events.append(_failed(event.at_utc, event.attempt, event.error_code))
+                call.failed.append(_failed(event.at_utc, event.attempt, event.error_code))
                 call.attributes |= _used(event.usage, event.cost_usd) if event.usage.total_tokens else {}
                 if event.then == "fallback":
                     call.end_utc, call.error = event.at_utc, event.error_code
@@ -318,7 +309,7 @@ class _Reading:
         attributes: Mapping[str, Value | None]
         if agent == CONDUCTOR_AGENT:
             info = trace.conductor
-            model, host = ("", "") if info is None else (info.model, server_of_conductor(info))
+            model, host = ("", "") if info is None else (info.model, server_of(info))
             provider = "openai" if info is not None and info.kind == "remote" else "local"
             attributes = {STREAM: True if host else None}
         else:
@@ -371,8 +362,8 @@ def _used(usage: Usage, cost_usd: float | None) -> Attributes:
     )
 
 
-def _failed(at_utc: datetime, attempt: int, code: str) -> Happened:
-    return Happened("conductor.attempt_failed", at_utc, {ERROR: code, "conductor.attempt": attempt})
+def _failed(at_utc: datetime, attempt: int, code: str) -> tuple[datetime, Attributes]:
+    return at_utc, {ERROR: code, "conductor.attempt": attempt}
 
 
 def _present(attributes: Mapping[str, Value | None]) -> Attributes:
@@ -446,7 +437,7 @@ def sdk_spans(spans: Iterable[Span], at_utc: datetime | None = None) -> "Sequenc
                 parent=None if span.parent_id is None else context(span.trace_id, span.parent_id),
                 resource=resource,
                 attributes=attributes,
-                events=[Event(each.name, each.attributes, _ns(each.at_utc)) for each in span.events],
+                events=[Event("conductor.attempt_failed", said, _ns(at_utc)) for at_utc, said in span.failed],
                 links=[Link(context(*link)) for link in span.links],
                 kind=SpanKind.CLIENT if span.kind == "client" else SpanKind.INTERNAL,
                 # No description: an error's words can hold what people and models wrote.
@@ -685,5 +676,4 @@ def open_traces(settings: Settings, read: ReadEvents) -> LiveTraces | None:
 
 
 def watched(sink: EventSink, traces: LiveTraces | None) -> EventSink:
-    """Returns ``sink``, watched by ``traces`` if there are any."""
     return sink if traces is None else Watched(sink, traces)

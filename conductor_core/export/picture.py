@@ -41,7 +41,6 @@ def svg(plan: Plan) -> str:
 
 
 def size_of(plan: Plan) -> tuple[float, float]:
-    """Returns width and height of the picture in pixels."""
     return _size(_layout(plan))
 
 
@@ -135,7 +134,6 @@ def _bend(x0: float, y0: float, x1: float, y1: float) -> str:
 
 
 def _legal(text: str) -> str:
-    """Returns ``text`` without the characters that XML forbids."""
     forbidden = {ord(each): None for each in set(text) if not (each in "\t\n\r " or shortened(each, 1))}
     return text.translate(forbidden) if forbidden else text
 

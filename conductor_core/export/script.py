@@ -136,7 +136,6 @@ def _faults(worker: WorkerSpec) -> Iterator[str]:
 
 
 def params_of(worker: WorkerSpec) -> Mapping[str, Any]:
-    """Returns the parameters that the worker sends beside model and messages."""
     return {name: value for name, value in worker.params.items() if name not in _NOT_PARAMETERS}
 
 

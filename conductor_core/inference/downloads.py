@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -175,7 +176,11 @@ class Downloads:
                 job.state = "running"
             state, reason = self._run_job(job)
             if job.discarded and state != "here":
-                state, reason = _discarded(job.ref)
+                state, reason = "absent", ""
+                try:
+                    _discard(job.ref)
+                except InferenceError as error:
+                    state, reason = "failed", str(error)
             with self._lock:
                 if state == "absent":
                     job.here_bytes = 0
@@ -236,23 +241,13 @@ def _part_of(ref: str) -> tuple[int, bool]:
 
 
 def _discard(ref: str) -> None:
-    from conductor_core.inference.removal import discard_part
+    from conductor_core.inference.hub import discard_part
 
     if _part_of(ref)[0]:
         discard_part(ref.partition(":")[0])
 
 
-def _discarded(ref: str) -> tuple[State, str]:
-    try:
-        _discard(ref)
-    except InferenceError as error:
-        return "failed", str(error)
-    return "absent", ""
-
-
-_downloads = Downloads()
-
-
+@cache
 def downloads() -> Downloads:
     """Returns the downloads of this process."""
-    return _downloads
+    return Downloads()

@@ -12,11 +12,12 @@ The errors are those of a model as a Conductor and as a worker. ``Meter`` and ``
 tokens into a pace and an estimate of the time left.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from pydantic import Field
 
@@ -74,15 +75,6 @@ class PrefixFolder:
     max_bytes: int
 
 
-class Written(NamedTuple):
-    """How a completion ended, and what it took, in tokens."""
-
-    finish_reason: FinishReason
-    prompt_tokens: int
-    completion_tokens: int
-    choices: tuple[TokenChoice, ...] = ()
-
-
 @dataclass(frozen=True)
 class Done:
     """The end of a completion. ``finish_reason`` ``length``: cut off by ``max_tokens`` or the model's context."""
@@ -90,6 +82,25 @@ class Done:
     finish_reason: FinishReason
     usage: Usage
     choices: tuple[TokenChoice, ...] = ()
+
+
+@dataclass(frozen=True)
+class Call:
+    """A completion that somebody waits for.
+
+    ``notify`` takes its pieces, and at last ``Done`` or what went wrong, unless it was cancelled; ``progress`` takes
+    how far it is.
+    """
+
+    generation: Generation
+    notify: Callable[[str | Done | Exception], None]
+    cancelled: threading.Event
+    progress: Notify
+
+    @property
+    def fits(self) -> bool:
+        """Whether it may be one of a batch: with a kept prefix it is quicker by itself."""
+        return self.generation.static_messages == 0
 
 
 # Errors.

@@ -4,16 +4,26 @@ A GGUF file is: ``GGUF``, a version, how many tensors and metadata it has, the m
 of each tensor its name, shape, type and place, then their data, aligned. All numbers are little endian. Every size is
 checked against the file's length before anything is read, and the lists of tokens are stepped over. Only the beginning
 of a file is read, so this takes milliseconds. A file may be from anywhere: its texts are data.
+
+``known_digest`` and ``file_stamp`` tell one state of a file from another.
 """
 
+import hashlib
+import logging
+import os
 import struct
+import threading
+import time
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from pydantic import TypeAdapter
+
 from conductor_core.files import open_regular
 from conductor_core.inference.generation import ModelUnavailable
+from conductor_core.inference.pace import Kept
 from conductor_core.privacy.masking import one_line
 
 MAGIC: Final = b"GGUF"
@@ -109,10 +119,8 @@ def read_header(path: Path) -> GgufHeader:
     try:
         with open_regular(path) as file:
             return _Reader(path, file).header()
-    except OSError as error:
-        raise GgufFault(path, error.strerror or str(error)) from error
-    except ValueError as error:  # a path cannot hold a zero character
-        raise GgufFault(path, str(error)) from error
+    except (OSError, ValueError) as error:  # a path cannot hold a zero character
+        raise GgufFault(path, getattr(error, "strerror", None) or str(error)) from error
 
 
 class _Reader:
@@ -181,8 +189,10 @@ class _Reader:
         """Returns a number, the beginning of a text, a short list of numbers, or how many entries a list has."""
         if kind == _STRING:
             return self._text().decode(errors="replace")
+        if kind in _NUMBERS:
+            return struct.unpack(_NUMBERS[kind], self._take(struct.calcsize(_NUMBERS[kind])))[0]
         if kind != _ARRAY:
-            return self._number(kind, key)
+            raise self._fault(f"{key[:80]!r} has an unknown type")
         of = self._u32()
         if of == _STRING:
             count = self._count(repr(key[:80]), self._limit, least_bytes=8)
@@ -197,12 +207,6 @@ class _Reader:
             return _Count(count)
         return tuple(value for (value,) in struct.iter_unpack(_NUMBERS[of], self._take(count * each)))
 
-    def _number(self, kind: int, key: str) -> Any:
-        if kind not in _NUMBERS:
-            raise self._fault(f"{key[:80]!r} has an unknown type")
-        form = _NUMBERS[kind]
-        return struct.unpack(form, self._take(struct.calcsize(form)))[0]
-
     def _tensor(self) -> "_Tensor":
         self._text(_MOST_KEY_BYTES)
         dimensions = self._u32()
@@ -215,8 +219,10 @@ class _Reader:
 
     def _count(self, what: str, most: int, least_bytes: int) -> int:
         count = self._u64()
-        if count > most or count * least_bytes > self._size - self._at:
+        if count > most or count * least_bytes > max(self._size, _MOST_HEADER_BYTES):
             raise self._fault(f"it claims {count:,} entries of {what}, more than it has room for")
+        if count * least_bytes > self._size - self._at:
+            raise self._fault("the file is cut: its description does not end")
         return count
 
     def _text(self, most_bytes: int = _MOST_HEADER_BYTES) -> bytes:
@@ -335,3 +341,64 @@ def _block_sizes() -> dict[int, tuple[int, int]]:
     from gguf.constants import GGML_QUANT_SIZES
 
     return {int(kind): sizes for kind, sizes in GGML_QUANT_SIZES.items()}
+
+
+# A digest of all bytes of a large model would take longer than loading it. So of a large file its size, its times and
+# samples of its content are digested. The system sets ``ctime`` at every change of a file, and no program can set it
+# back: it tells of a file that was changed in place with its size and ``mtime`` kept. Samples are for file systems that
+# keep no times of their own.
+
+CHEAP_BYTES = 2**30
+"""Up to this size a digest is computed at once, in a second or two; of a larger file in the background."""
+
+WHOLE_BYTES = 16 * 2**20
+"""Files up to this size are digested whole: that takes about 10 ms."""
+SAMPLES, SAMPLE_BYTES = 16, 4096
+SETTLED_S = 2.0
+"""Times of files are as coarse as this on some systems: a file changed later than this may change again unnoticed."""
+
+log = logging.getLogger(__name__)
+
+
+def known_digest(path: Path, data_folder: Path) -> str | None:
+    """Returns the SHA-256 of a file; None while that of a large one is not known yet, or if it cannot be read."""
+    kept = Kept(data_folder / "digests.json", TypeAdapter(dict[str, str]))
+    try:
+        status = path.stat()
+        key = f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+        if (known := kept.get(key)) is not None:
+            return known
+        if status.st_size > CHEAP_BYTES:
+            threading.Thread(target=_compute, args=(path, key, kept), daemon=True).start()
+            return None
+        return _compute(path, key, kept)
+    except OSError as error:
+        log.info("%s: %s", path, error)
+        return None
+
+
+def _compute(path: Path, key: str, kept: Kept[str]) -> str:
+    digest = file_sha256(path)
+    kept.keep(key, digest)
+    return digest
+
+
+def file_sha256(path: Path) -> str:
+    """Raises: OSError."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_stamp(path: Path) -> str:
+    """Returns what changes with a file, and each time for one that was changed just now. Raises: OSError."""
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        if status.st_size <= WHOLE_BYTES:
+            return hashlib.sha256(file.read()).hexdigest()
+        if abs(time.time() - status.st_ctime) < SETTLED_S:
+            return f"changed just now, {time.time_ns()}"
+        digest = hashlib.sha256(repr((status.st_size, status.st_mtime_ns, status.st_ctime_ns)).encode())
+        for sample in range(SAMPLES):
+            file.seek(sample * (status.st_size - SAMPLE_BYTES) // (SAMPLES - 1))
+            digest.update(file.read(SAMPLE_BYTES))
+    return digest.hexdigest()

@@ -105,14 +105,19 @@ def free_ram_bytes() -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
+def most_threads() -> int:
+    """Returns how many processors this process may use; OMP_NUM_THREADS bounds it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores, max(1, int(said))) if said.isdigit() else cores
+
+
 def idle_threads() -> int:
     """Returns how many threads work at once here and now, by a trial of some milliseconds.
 
-    On a busy machine more threads than idle cores are slower than fewer. OMP_NUM_THREADS is the most.
+    On a busy machine more threads than idle cores are slower than fewer.
     """
-    most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if os.environ.get("OMP_NUM_THREADS", "").isdigit():
-        most = min(most, max(1, int(os.environ["OMP_NUM_THREADS"])))
+    most = most_threads()
     alone_s = _seconds_together(1)
     candidates = sorted({most, max(1, most // 2)}, reverse=True)
     return next((threads for threads in candidates if _seconds_together(threads) < 1.5 * alone_s), 1)

@@ -10,9 +10,10 @@ Set ``HF_HOME`` for another cache, ``HF_ENDPOINT`` for another hub, ``HF_TOKEN``
 import errno
 import glob
 import hashlib
+import os
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -28,10 +29,12 @@ from huggingface_hub import errors as hub
 from huggingface_hub.utils._headers import build_hf_headers
 from huggingface_hub.utils.tqdm import tqdm
 
-from conductor_core.files import FileLock, write_whole
-from conductor_core.inference.found import cached_gguf, files_of_tag, tags_of
+from conductor_core.files import FileLock, is_locked, write_whole
+from conductor_core.inference.found import cached_gguf, files_of_tag, parts_of, tags_of
 from conductor_core.inference.generation import ModelUnavailable, Unreachable
-from conductor_core.inference.source import GGUF_REF, cache_folder, holds_a_model
+from conductor_core.inference.llama import end_all_of
+from conductor_core.inference.shared import is_held, release
+from conductor_core.inference.source import GGUF_REF, HUB_ID, cache_folder, holds_a_model
 
 SPARE_BYTES = 200_000_000
 """Bytes that a download leaves free on the disk: a database that meets a full one loses more than a model."""
@@ -117,7 +120,11 @@ def read_listing(hub_id: str, info: Any, tag: str = "") -> Listing:
         commit=info.sha,
         names=tuple(each.rfilename for each in listed),
         weights=tuple(Weights(each.rfilename, each.lfs.size, each.lfs.sha256) for each in weights),
-        other_bytes=sum(_told_size(each.size) for each in listed if each not in weights),
+        other_bytes=sum(
+            each.size if type(each.size) is int and 0 <= each.size <= _MOST_BYTES else _UNSAID_BYTES
+            for each in listed
+            if each not in weights
+        ),
     )
 
 
@@ -150,10 +157,6 @@ def meter_of(hub_id: str, most_bytes: int, on_bytes: Callable[[], None]) -> type
             return super().update(n)
 
     return Meter
-
-
-def _told_size(said: object) -> int:
-    return said if type(said) is int and 0 <= said <= _MOST_BYTES else _UNSAID_BYTES
 
 
 def _not_believed(hub_id: str, what: str) -> ModelUnavailable:
@@ -200,16 +203,8 @@ def room() -> tuple[Path, int]:
 
 def partly_here_bytes(hub_id: str) -> int:
     """Returns the bytes that are here of weights whose download was stopped."""
-    blobs = cache_folder(hub_id) / "blobs"
-    parts = _sizes(blobs.glob("*.part"))
-    if holds_a_model(hub_id):
-        return parts
-    return parts + _sizes(blobs.glob("?" * _SHA256_LENGTH))
-
-
-def _sizes(files: Iterable[Path]) -> int:
-    total = 0
-    for each in files:
+    total, patterns = 0, ("*.part",) if holds_a_model(hub_id) else ("*.part", "?" * _SHA256_LENGTH)
+    for each in (file for pattern in patterns for file in (cache_folder(hub_id) / "blobs").glob(pattern)):
         with suppress(OSError):  # a link to nowhere, or renamed just now
             total += each.stat().st_size
     return total
@@ -217,19 +212,8 @@ def _sizes(files: Iterable[Path]) -> int:
 
 def is_downloaded_elsewhere(hub_id: str) -> bool:
     """Tells whether another program downloads the model now."""
-    return any(_is_locked(part) for part in (cache_folder(hub_id) / "blobs").glob("*.part"))
-
-
-def _is_locked(part: Path) -> bool:
-    if part.is_symlink():  # no download makes one
-        return False
-    try:
-        lock = FileLock(part)
-    except OSError:
-        return False
-    free = lock.try_acquire()
-    lock.close()
-    return not free
+    parts = (cache_folder(hub_id) / "blobs").glob("*.part")
+    return any(is_locked(part) for part in parts if not part.is_symlink())  # no download makes a link
 
 
 def download(ref: str, notify: Notify = lambda _here, _all: None) -> Path:
@@ -282,7 +266,10 @@ def _download(hub_id: str, tag: str, notify: Notify) -> Path:
         cache_dir=constants.HF_HUB_CACHE,
         tqdm_class=meter_of(hub_id, listing.other_bytes, lambda: notify(sum(here.values()), whole)),
     )
-    _remember_newest(hub_id, listing.commit)
+    # As the library does when it looks the newest revision up.
+    main = cache_folder(hub_id) / "refs" / "main"
+    main.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(main, listing.commit.encode())
     return Path(folder)
 
 
@@ -295,13 +282,6 @@ def _listing(hub_id: str, tag: str) -> Listing:
             f"{hub_id}: {constants.ENDPOINT} does not answer as a hub does: check HF_ENDPOINT and the network"
         ) from error
     return read_listing(hub_id, info, tag)
-
-
-def _remember_newest(hub_id: str, commit: str) -> None:
-    """Records the commit as the newest revision, as the library does when it looks one up."""
-    main = cache_folder(hub_id) / "refs" / "main"
-    main.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(main, commit.encode())
 
 
 def _size(blobs: Path, weights: Weights) -> int:
@@ -418,13 +398,95 @@ def _why(cause: BaseException) -> str:
     if isinstance(cause, OSError) and cause.errno == errno.ENOSPC:
         return f"the disk of {constants.HF_HUB_CACHE} is full: free some space and continue"
     if isinstance(cause, hub.HfHubHTTPError) and cause.response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
-        return f"the hub takes no more requests now: try again {_when(cause.response.headers.get('Retry-After', ''))}"
+        said = cause.response.headers.get("Retry-After", "")
+        is_known = said.isascii() and said.isdigit() and len(said) < 9
+        when = f"in {min(int(said), _LONGEST_WAIT_S)} s" if is_known else "in some minutes"
+        return f"the hub takes no more requests now: try again {when}"
     reason = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause).partition("\n")[0]
     return f"could not be downloaded: {reason or type(cause).__name__}"
 
 
-def _when(retry_after: str) -> str:
-    """Says when to ask again, as ``Retry-After`` does in seconds."""
-    if retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 9:
-        return f"in {min(int(retry_after), _LONGEST_WAIT_S)} s"
-    return "in some minutes"
+class ModelInUse(ModelUnavailable):
+    """A model that somebody uses or downloads at this moment."""
+
+
+def remove(hub_id: str) -> int:
+    """Deletes all that the cache has of a model. Returns the bytes freed.
+
+    Raises: ModelInUse; ModelUnavailable if there is nothing of it, or the system refuses.
+    """
+    folder = _folder(hub_id)
+    if not release(hub_id):
+        raise ModelInUse(f"{hub_id} is writing at this moment: wait until it is done, or cancel the run")
+    if any(map(is_held, (folder / "snapshots").glob("*"))):
+        raise ModelInUse(f"another program on this machine has {hub_id} in memory: end it, or wait until it is idle")
+    return _delete(hub_id, folder)
+
+
+def remove_file(path: Path) -> int:
+    """Deletes a GGUF file, all its parts, and of the hub's cache what they link to. Returns the bytes freed.
+
+    Raises: ModelInUse; ModelUnavailable if the system refuses. Another program that has it in memory keeps it.
+    """
+    if not end_all_of(path):
+        raise ModelInUse(f"{path.name} is writing at this moment: wait until it is done, or cancel the run")
+    freed = 0
+    try:
+        for part in parts_of(path):
+            snapshots = next((each for each in part.parents if each.name == "snapshots"), part.parent)
+            blob, is_link = part.resolve(), part.is_symlink()
+            size = blob.stat().st_size
+            part.unlink()
+            if is_link:
+                # Another revision may link to the same bytes. What lies elsewhere is a person's own.
+                shared = any(each.resolve() == blob for each in snapshots.rglob(glob.escape(part.name)))
+                if shared or blob.parent != snapshots.with_name("blobs").resolve():
+                    continue
+                blob.unlink()
+            freed += size
+    except OSError as error:
+        raise ModelUnavailable(f"{path} cannot be deleted: {error.strerror or error}") from error
+    return freed
+
+
+def discard_part(hub_id: str) -> int:
+    """Deletes what a stopped download has left. Returns the bytes freed. Raises: ModelInUse, ModelUnavailable."""
+    folder = _folder(hub_id)
+    if not holds_a_model(hub_id):
+        return _delete(hub_id, folder)
+    _require_idle(hub_id)
+    freed = 0
+    for part in (folder / "blobs").glob("*.part"):
+        freed += part.stat().st_size
+        part.unlink(missing_ok=True)
+    return freed
+
+
+def _folder(hub_id: str) -> Path:
+    folder = cache_folder(hub_id)
+    if not HUB_ID.fullmatch(hub_id) or not folder.is_dir():
+        raise ModelUnavailable(f"the hub's cache has nothing of {hub_id[:200]!r}")
+    if folder.is_symlink():
+        raise ModelUnavailable(f"{folder} is a link to {folder.resolve()}: delete that folder and the link yourself")
+    return folder
+
+
+def _require_idle(hub_id: str) -> None:
+    if is_downloaded_elsewhere(hub_id):
+        raise ModelInUse(f"{hub_id} is being downloaded by another program on this machine: stop that first")
+
+
+def _delete(hub_id: str, folder: Path) -> int:
+    """Renames the folder first: whoever is killed in between leaves no half of a model under its name."""
+    _require_idle(hub_id)
+    files = [each for each in folder.rglob("*") if each.is_file() and not each.is_symlink()]
+    freed = sum(each.stat().st_size for each in files)
+    gone = folder.with_name(f".deleted-{os.getpid()}-{folder.name}")
+    try:
+        for left in folder.parent.glob(f".deleted-*-{folder.name}"):
+            shutil.rmtree(left)
+        folder.rename(gone)
+        shutil.rmtree(gone)
+    except OSError as error:
+        raise ModelUnavailable(f"{folder} cannot be deleted: {error.strerror or error}") from error
+    return freed

@@ -2,7 +2,7 @@
 
 shared_llama(file, lora) -> Llama.turn()      one caller at a time; starts ``llama_child`` where it does not run
                             Turn.inert        messages whose text cannot open a turn
-                            Turn.read_static  the beginning that prompts share, read once and kept (``llama_prefix``)
+                            Turn.read_static  the beginning that prompts share, read once and kept as a file
                             Turn.progress     tells how far an answer is, by the server's events
 The answer itself is read by ``providers.client`` over ``Llama.socket``.
 
@@ -13,11 +13,13 @@ reading within a second.
 import asyncio
 import atexit
 import contextlib
+import hashlib
 import http.client
 import itertools
 import json
 import logging
 import os
+import platform
 import re
 import shutil
 import signal
@@ -28,8 +30,9 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ import httpx2
 
 from conductor_core.chat.messages import Message
 from conductor_core.chat.progress import Notify, Progress, watcher
+from conductor_core.files import UNFINISHED, FileLock
 from conductor_core.inference.found import described
 from conductor_core.inference.generation import (
     InferenceError,
@@ -50,12 +54,10 @@ from conductor_core.inference.generation import (
     mean_of_late,
     sparingly,
 )
-from conductor_core.inference.gguf_digest import file_stamp
-from conductor_core.inference.gguf_file import GgufHeader, memory_bytes
+from conductor_core.inference.gguf_file import GgufHeader, file_sha256, file_stamp, memory_bytes
 from conductor_core.inference.hardware import SMALL_PARAMETERS, free_ram_bytes, idle_threads
-from conductor_core.inference.llama_prefix import KeptStatics
 from conductor_core.privacy.masking import names_a_key, one_line
-from conductor_core.providers.transport import AiohttpTransport, Body, async_stream, tls
+from conductor_core.providers.transport import AiohttpTransport, Body, async_stream
 
 URL = "http://llama.invalid/v1"
 """Where requests over the socket go by name: nothing is looked up, and nothing answers there."""
@@ -70,7 +72,9 @@ CANCEL_S = 0.6
 _ROOT = URL.removesuffix("/v1")
 _STDERR_BYTES = 16_384
 _FOLDER = "conductor-gguf-"
+_MOST_FOLDER_BYTES = 60
 _ROUNDS = 4
+_OF_OLLAMA = " (Ollama changes some models so that only its own server runs them: `ollama serve`, then URL#MODEL)"
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +144,7 @@ class Llama:
         with self._lock:
             if self._folder is None:
                 _remove_stale_folders()
-                self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
+                self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=_sockets_folder()))
             return str(self._folder / "llama.sock")
 
     @property
@@ -167,7 +171,7 @@ class Llama:
         await self._queued()
         try:
             child = await self._loaded(notify, gone)
-            async with httpx2.AsyncClient(transport=AiohttpTransport(tls=tls(), socket=self.socket)) as client:
+            async with httpx2.AsyncClient(transport=AiohttpTransport(socket=self.socket)) as client:
                 yield Turn(self, child, client, notify)
             whole = True
         except Exception as error:
@@ -257,26 +261,30 @@ class Llama:
 
     async def _loaded(self, notify: Notify, gone: threading.Event) -> "_Child":
         """Returns the running process with the model loaded. Raises: ModelUnavailable."""
-        child = await asyncio.to_thread(self._started, gone)
+        child, done = await asyncio.to_thread(self._started, gone), 0
         while not child.is_ready:
             if child.process.poll() is not None:
-                raise ModelUnavailable(await asyncio.to_thread(self._why_not_loaded, child))
-            notify(
-                Progress(phase="loading", done=min(child.resident_bytes, child.size_bytes - 1), total=child.size_bytes)
-            )
+                hint = _OF_OLLAMA if self.file.name.startswith("sha256-") else ""
+                why = await asyncio.to_thread(child.why)
+                raise ModelUnavailable(f"{self.file.name} could not be loaded: {why}{hint}")
+            done = max(done, min(child.resident_bytes, child.size_bytes - 1))  # memory also shrinks
+            notify(Progress(phase="loading", done=done, total=child.size_bytes))
             await asyncio.sleep(0.02)
         notify(Progress(phase="loading", done=child.size_bytes, total=child.size_bytes))
         return child
 
     def _started(self, gone: threading.Event) -> "_Child":
         """Returns the process that runs the files as they are now, started if need be. Raises: ModelUnavailable."""
-        stamps = tuple(_stamp_of(each) for each in (self.file, self.lora) if each is not None)
+        try:
+            stamps = tuple(file_stamp(each) for each in (self.file, self.lora) if each is not None)
+        except OSError as error:
+            raise ModelNotHere(f"{error.filename}: {error.strerror or error}") from error
         with self._lock:
             child = self._child
             if child is not None and (child.process.poll() is not None or child.stamps != stamps):
                 self._end_child()
             if self._child is None:
-                header = checked(self.file)
+                header = checked(self.file, self.lora)
                 context = _context(self.file, header)
                 if gone.is_set():
                     raise ModelUnavailable(f"{self.file.name}: nobody waits for it now")
@@ -304,11 +312,6 @@ class Llama:
             for path in self._folder.iterdir():
                 path.unlink(missing_ok=True)
 
-    def _why_not_loaded(self, child: "_Child") -> str:
-        own = " (Ollama changes some models so that only its own server runs them: `ollama serve`, then URL#MODEL)"
-        hint = own if self.file.name.startswith("sha256-") else ""
-        return f"{self.file.name} could not be loaded: {child.why()}{hint}"
-
 
 class _Child:
     """A child process: its state, what it said of errors, and its end."""
@@ -320,6 +323,8 @@ class _Child:
         environment = {name: value for name, value in os.environ.items() if not names_a_key(name)}
         # A waiting thread of OpenMP would else spin, and take the processor from the one that works.
         environment |= {"OMP_WAIT_POLICY": "passive", "PYTHONDONTWRITEBYTECODE": "1"}
+        # A process that breaks off would else have a debugger look at it first, for many seconds.
+        environment |= {"GGML_NO_BACKTRACE": "1"}
         try:
             self.process = subprocess.Popen(  # noqa: S603 our own program
                 [sys.executable, "-P", str(Path(__file__).with_name("llama_child.py"))],
@@ -388,10 +393,9 @@ class _Child:
         until_s = time.monotonic() + within_s
         while self.is_ready and self.process.poll() is None and (left_s := until_s - time.monotonic()) > 0:
             try:
-                connection = _UnixConnection(path, left_s)
-                connection.request("GET", "/slots")
-                slots = json.loads(connection.getresponse().read())
-                connection.close()
+                with contextlib.closing(_UnixConnection(path, left_s)) as connection:
+                    connection.request("GET", "/slots")
+                    slots = json.loads(connection.getresponse().read())
                 if not any(slot["is_processing"] for slot in slots):
                     return True
             except (OSError, ValueError, http.client.HTTPException, LookupError, TypeError):
@@ -443,16 +447,8 @@ def _telling(said: str) -> str:
     return one_line(re.sub(r"(?:/[^\s/'\":]+)+/", "", line), limit=200)
 
 
-def _stamp_of(path: Path) -> str:
-    """Returns a digest that changes with the file. Raises: ModelNotHere."""
-    try:
-        return file_stamp(path)
-    except OSError as error:
-        raise ModelNotHere(f"{path}: {error.strerror or error}") from error
-
-
-def checked(file: Path) -> GgufHeader:
-    """Returns the header of a model that may be loaded, of all its parts. Raises: ModelUnavailable."""
+def checked(file: Path, lora: Path | None = None) -> GgufHeader:
+    """Returns the header of a model that may be loaded, of all its parts, with an adapter. Raises: ModelUnavailable."""
     found = described(file)
     if found.header is None or found.fault:
         raise ModelUnavailable(f"{file.name}: {found.fault}")
@@ -460,7 +456,23 @@ def checked(file: Path) -> GgufHeader:
         raise ModelUnavailable(f"{file.name} is part {found.header.part} of {found.header.parts}: name part 1")
     if found.header.kind != "model":
         raise ModelUnavailable(f"{file.name} is not a model: it is of type {one_line(found.header.kind, limit=40)}")
+    if lora is not None:
+        _check_adapter(lora, file, found.header)
     return found.header
+
+
+def _check_adapter(lora: Path, file: Path, model: GgufHeader) -> None:
+    """Raises: ModelUnavailable, if ``lora`` cannot be an adapter of the model in ``file``."""
+    found = described(lora)
+    if found.header is None or not found.header.is_whole:
+        raise ModelUnavailable(f"the adapter {lora.name}: {found.fault}")
+    if not found.is_adapter:
+        raise ModelUnavailable(f"{lora.name} is not an adapter: it is of type {one_line(found.header.kind, limit=40)}")
+    if found.header.architecture != model.architecture:
+        kinds = [one_line(each.architecture, limit=40) for each in (found.header, model)]
+        raise ModelUnavailable(
+            f"{lora.name} is an adapter of a {kinds[0]} model, and {file.name} is a {kinds[1]} model"
+        )
 
 
 def _context(file: Path, header: GgufHeader) -> int:
@@ -479,9 +491,15 @@ def _context(file: Path, header: GgufHeader) -> int:
         context //= 2
 
 
+def _sockets_folder() -> Path:
+    """Returns where folders of sockets lie: a socket's path may have about 100 bytes."""
+    usual = Path(tempfile.gettempdir())
+    return usual if len(os.fsencode(usual)) <= _MOST_FOLDER_BYTES else Path("/tmp")  # noqa: S108 mkdtemp makes it ours
+
+
 def _remove_stale_folders() -> None:
     """Removes the folders of processes that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+    for folder in _sockets_folder().glob(f"{_FOLDER}*"):
         owner = folder.name.removeprefix(_FOLDER).partition("-")[0]
         with contextlib.suppress(OSError):
             if folder.stat().st_uid == os.getuid() and owner.isdigit() and not _runs(int(owner)):
@@ -568,7 +586,8 @@ class Turn:
     async def _read(self, ids: Sequence[int], meter: Meter) -> None:
         body = {"prompt": list(ids), "n_predict": 0, "cache_prompt": False, "stream": True, "return_progress": True}
         async with self._client.stream("POST", f"{_ROOT}/completion", json=body, timeout=None) as response:
-            source = Body(async_stream(response), 10**8, 10**7, _too_large, _too_large)
+            too_large = InferenceError("the model's process sent too much, or bytes that are not UTF-8")
+            source = Body(async_stream(response), 10**8, 10**7, lambda: too_large, lambda: too_large)
             async for _, data in source.events():
                 event = json.loads(data)
                 if "error" in event or response.status_code != 200:
@@ -595,10 +614,6 @@ class Turn:
             begins: with which text what is asked for begins; before it the model thinks.
         """
         return _AnswerProgress(self._llama, self._notify, limit, usual, begins).feed
-
-
-def _too_large() -> Exception:
-    return InferenceError("the model's process sent too much, or bytes that are not UTF-8")
 
 
 class _AnswerProgress:
@@ -641,3 +656,116 @@ class _AnswerProgress:
             written_per_s=write or pace.written_per_s,
             written=mean_of_late(pace.written, self._written) if self._usual and self._written else pace.written,
         )
+
+
+# What llama.cpp has read of prompts' static beginnings, kept as files, so that it is read once. Only whole beginnings
+# are kept: reading a prompt in other pieces rounds differently, and the text would differ. A file is named by a digest
+# of all that decides it, and by the SHA-256 of its content, which is checked before llama.cpp gets it: a cut file would
+# end its process.
+
+FORM = 1
+"""The version of these files. Raise it when a beginning is read in another way than before."""
+SUFFIX = ".llama"
+_LOCK_WAIT_S = 2.0
+
+
+class KeptStatics:
+    """The files of one model. Those beside its socket leave with its process."""
+
+    def __init__(self) -> None:
+        self._checked: dict[str, tuple[str, tuple[int, int]]] = {}
+
+    def clear(self) -> None:
+        """Forgets the files beside the socket: they are gone."""
+        self._checked.clear()
+
+    def key(self, stamps: tuple[str, ...], batch: int, ids: Sequence[int]) -> str:
+        """Returns the name of a beginning ``ids`` of the model of these files, read in batches of ``batch``."""
+        decides = [FORM, list(stamps), batch, metadata.version("xllamacpp"), platform.machine(), list(ids)]
+        return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
+
+    def find(self, key: str, beside: Path, kept: PrefixFolder | None) -> str | None:
+        """Returns the name of a whole file in ``beside``, the socket's folder; None if there is none."""
+        path = beside / key
+        if key in self._checked and _state(path) == self._checked[key][1]:
+            return key
+        path.unlink(missing_ok=True)
+        for found in sorted(kept.path.glob(f"{key}-*{SUFFIX}")) if kept is not None else ():
+            try:
+                digest = file_sha256(found)
+                if found.name != f"{key}-{digest}{SUFFIX}":
+                    log.warning("%s is dropped, and the prompt is read again: its content is damaged", found)
+                    found.unlink()
+                    continue
+                os.utime(found)  # the oldest leave first
+                path.symlink_to(found.resolve())
+                self._checked[key] = digest, _state(path)
+                return key
+            except OSError as error:
+                log.warning("%s cannot be used: %s", found, error.strerror or error)
+        return None
+
+    def keep(self, key: str, beside: Path, kept: PrefixFolder | None) -> None:
+        """Keeps the file ``key`` that was written in ``beside``; the oldest in ``kept`` leave for it."""
+        path = beside / key
+        try:
+            digest = file_sha256(path)
+            self._checked[key] = digest, _state(path)
+            if kept is None:
+                return
+            with _writing_to(kept.path) as may_write:
+                if not may_write or not _make_room(kept, path.stat().st_size):
+                    return
+                whole = kept.path / f"{key}-{digest}{SUFFIX}"
+                unfinished = whole.with_name(f"{whole.name}{UNFINISHED}")
+                shutil.copyfile(path, unfinished)
+                unfinished.chmod(0o600)
+                os.replace(unfinished, whole)
+            path.unlink()
+            path.symlink_to(whole.resolve())
+            self._checked[key] = digest, _state(path)
+        except OSError as error:
+            log.warning("a prefix is not kept: %s", error.strerror or error)
+
+
+def _state(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return (-1, -1)
+    return status.st_size, status.st_ctime_ns
+
+
+@contextlib.contextmanager
+def _writing_to(folder: Path) -> Iterator[bool]:
+    """Makes ``folder`` if need be, and lets one process at a time write into it. What a killed one left there goes.
+
+    Yields whether this one may write; False if another writes for longer than ``_LOCK_WAIT_S``. Raises: OSError.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        mine = lock.acquire(_LOCK_WAIT_S)
+        if mine:
+            for path in folder.glob(f"*{UNFINISHED}"):
+                path.unlink(missing_ok=True)
+        yield mine
+    finally:
+        lock.close()
+
+
+def _make_room(folder: PrefixFolder, needed_bytes: int) -> bool:
+    """Deletes the files not used for longest. Returns whether there is room.
+
+    The caller has the lock. Raises: OSError.
+    """
+    found = [(path.lstat(), path) for path in folder.path.iterdir() if path.suffix == SUFFIX]
+    oldest_first = sorted(found, key=lambda each: each[0].st_mtime_ns)
+    total = sum(status.st_size for status, _ in found) + needed_bytes
+    if needed_bytes > folder.max_bytes:
+        return False
+    for status, path in oldest_first:
+        if total > folder.max_bytes:
+            path.unlink(missing_ok=True)
+            total -= status.st_size
+    return True

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import sys
+import time
 from typing import Any
 
 
@@ -56,6 +57,10 @@ def params_of(asked: dict[str, Any]) -> Any:
     return params
 
 
+LOG_S = 0.3
+"""llama.cpp writes its log from a thread of its own, which a quick end would cut off: with it goes the reason."""
+
+
 def main() -> None:
     asked = json.loads(sys.stdin.buffer.readline())
     end_with_parent()
@@ -65,6 +70,7 @@ def main() -> None:
     try:
         server = xllamacpp.Server(params_of(asked))
     except RuntimeError as error:
+        time.sleep(LOG_S)
         print(f"the model was not loaded: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
     print("ready", flush=True)

@@ -6,30 +6,20 @@ shared_model(ref) -> SharedModel.stream(generation) -> its own thread: load, the
 """
 
 import asyncio
-import functools
 import gc
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conductor_core.chat.messages import Usage
-from conductor_core.chat.progress import Notify, Progress, watcher
-from conductor_core.files import FileLock, expand_path, is_folder
-from conductor_core.inference.generation import (
-    Done,
-    Generation,
-    InferenceError,
-    Interrupted,
-    Written,
-    sparingly,
-)
+from conductor_core.chat.progress import Progress, watcher
+from conductor_core.files import FileLock, expand_path, is_folder, is_locked
+from conductor_core.inference.generation import Call, Done, Generation, InferenceError, Interrupted, sparingly
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
 from conductor_core.inference.source import inspect_folder, local_folder, model_files
 
@@ -39,8 +29,6 @@ if TYPE_CHECKING:
 MOST_TOGETHER = 16
 """The most calls in one batch: more calls would not make a pass of a small model cheaper for each."""
 
-KEPT_PARAMETERS = SMALL_PARAMETERS
-"""Smaller models stay in memory: they take next to none, and the first plan after a pause should not wait."""
 OF_LATE_S = 60.0
 """A model that was not used for so long leaves when another is loaded: a run's own models follow each other sooner."""
 
@@ -67,27 +55,9 @@ def release(ref: str) -> bool:
         return model is None or model._go()
 
 
-def _fits(call: "_Call") -> bool:
-    """Tells whether a call may be one of a batch: a call with a kept prefix is quicker by itself."""
-    return call.generation.static_messages == 0
-
-
 def _key(ref: str) -> str:
     folder = expand_path(ref)
     return str(folder.resolve()) if is_folder(folder) else ref
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A completion that somebody waits for.
-
-    ``notify`` takes its pieces, and at last ``Done`` or the error; ``progress`` takes how far it is.
-    """
-
-    generation: Generation
-    notify: Callable[[str | Done | Exception], None]
-    cancelled: threading.Event
-    progress: Notify
 
 
 class SharedModel:
@@ -112,13 +82,18 @@ class SharedModel:
         self._used_s = time.monotonic()
         self._timer: threading.Timer | None = None
         self._in_use: FileLock | None = None
-        self._calls: deque[_Call] = deque()
+        self._calls: deque[Call] = deque()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
 
     @property
     def busy(self) -> bool:
         """Whether somebody waits for the model."""
         return self._waiting > 0
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it stays in memory: it takes next to none, and the first plan after a pause should not wait."""
+        return self.loaded is None or self.loaded.files.parameters < SMALL_PARAMETERS
 
     @property
     def placement(self) -> Placement | None:
@@ -140,13 +115,11 @@ class SharedModel:
         queue: asyncio.Queue[str | Done | Exception] = asyncio.Queue()
         cancelled = threading.Event()
 
-        watched = watcher()
+        sparing = sparingly(watcher())
 
         def told(made: Progress) -> None:
             with suppress(RuntimeError):  # the loop was closed: nobody listens any more
                 loop.call_soon_threadsafe(sparing, made)
-
-        sparing = sparingly(watched)
 
         def notify(item: str | Done | Exception) -> None:
             try:
@@ -156,13 +129,16 @@ class SharedModel:
 
         with _models_lock:
             self._waiting += 1
-            self._calls.append(_Call(generation, notify, cancelled, told))
+            self._calls.append(Call(generation, notify, cancelled, told))
         self._thread.submit(self._serve)
         try:
             while True:
                 item = await queue.get()
-                if isinstance(item, Exception):
+                if isinstance(item, InferenceError):
                     raise item
+                if isinstance(item, Exception):
+                    said = f"{self.ref} failed while writing: {type(item).__name__}: {item}"
+                    raise InferenceError(said.splitlines()[0]) from item
                 yield item
                 if isinstance(item, Done):
                     return
@@ -180,61 +156,41 @@ class SharedModel:
             log.info("%s is not loaded: nobody waits for it now", self.ref)
         except Exception as error:  # noqa: BLE001 it must cross to the callers, who would else wait for ever
             for call in taken:
-                call.notify(self._failure(error))
+                call.notify(error)
         finally:
             with _models_lock:
                 self._waiting -= len(taken)
                 self._used_s = time.monotonic()
             self._leave_later()
 
-    def _next_calls(self) -> list[_Call]:
+    def _next_calls(self) -> list[Call]:
         """Takes the calls of one turn; empty if an earlier turn has answered all."""
         with _models_lock:
-            small = self.loaded is not None and self.loaded.files.parameters < SMALL_PARAMETERS
+            small = self.loaded is not None and self.is_small
             taken = [self._calls.popleft()] if self._calls else []
-            while small and self._calls and len(taken) < MOST_TOGETHER and _fits(taken[0]) and _fits(self._calls[0]):
+            while small and self._calls and len(taken) < MOST_TOGETHER and taken[0].fits and self._calls[0].fits:
                 taken.append(self._calls.popleft())
             return taken
 
-    def _answer(self, model: "LoadedModel", calls: Sequence[_Call]) -> None:
+    def _answer(self, model: "LoadedModel", calls: Sequence[Call]) -> None:
         if len(calls) > 1:
-            from conductor_core.inference.batching import Wanted, generate_together
+            from conductor_core.inference.model import generate_together
 
-            return generate_together(
-                model,
-                [
-                    Wanted(call.generation, call.notify, call.cancelled.is_set, functools.partial(self._ended, call))
-                    for call in calls
-                ],
-            )
+            generate_together(model, calls)
+            return
         (call,) = calls
-        result = model.generate(call.generation, call.notify, call.cancelled.is_set, call.progress)
-        if result is not None:
-            self._ended(call, result)
-        return None
+        done = model.generate(call.generation, call.notify, call.cancelled.is_set, call.progress)
+        if done is not None:
+            call.notify(done)
 
-    def _ended(self, call: _Call, ending: Written | Exception) -> None:
-        if isinstance(ending, Exception):
-            call.notify(self._failure(ending))
-        else:
-            usage = Usage(input_tokens=ending.prompt_tokens, output_tokens=ending.completion_tokens)
-            call.notify(Done(ending.finish_reason, usage, ending.choices))
-
-    def _failure(self, error: Exception) -> InferenceError:
-        if isinstance(error, InferenceError):
-            return error
-        failure = InferenceError(f"{self.ref} failed while writing: {type(error).__name__}: {error}".splitlines()[0])
-        failure.__cause__ = error
-        return failure
-
-    def _load(self, calls: Sequence[_Call]) -> "LoadedModel":
+    def _load(self, calls: Sequence[Call]) -> "LoadedModel":
         """Loads the model for ``calls`` and those behind them, one at a time in this process.
 
         Other models leave: those that were not used of late, and where memory is short all that nobody waits for.
         Raises: Interrupted once nobody waits any more.
         """
 
-        def waiting() -> list[_Call]:
+        def waiting() -> list[Call]:
             with _models_lock:
                 return [call for call in (*calls, *self._calls) if not call.cancelled.is_set()]
 
@@ -242,22 +198,23 @@ class SharedModel:
             for call in waiting():
                 call.progress(made)
 
-        def require_somebody() -> None:
+        with _loading_lock:
             if not waiting():
                 raise Interrupted
-
-        with _loading_lock:
-            require_somebody()
             files = model_files(self.ref)
             notify(Progress(phase="loading", done=0, total=files.size_bytes))
             placement = place(files.parameters)
             free = free_ram_bytes()
             short = placement.device != "cpu" or (free is not None and free < placement.needed_bytes)
-            self._unload_idle_others(0.0 if short else OF_LATE_S)
+            with _models_lock:
+                for other in _models.values():
+                    if other is not self:
+                        other._leave(0.0 if short else OF_LATE_S)
             # The one import that brings in torch: an inspector with remote models never pays for it.
             from conductor_core.inference.model import LoadedModel
 
-            require_somebody()
+            if not waiting():
+                raise Interrupted
             start = time.perf_counter()
             self._in_use = hold(files.folder)
             try:
@@ -270,16 +227,9 @@ class SharedModel:
             self.load_s = time.perf_counter() - start
             return self.loaded
 
-    def _unload_idle_others(self, unused_s: float) -> None:
-        with _models_lock:
-            for other in _models.values():
-                if other is not self:
-                    other._leave(unused_s)
-
     def _leave(self, unused_s: float) -> bool:
         """Leaves memory if nobody has used it for ``unused_s``; small models stay. The caller has the lock."""
-        small = self.loaded is None or self.loaded.files.parameters < KEPT_PARAMETERS
-        if small or time.monotonic() - self._used_s < unused_s:
+        if self.is_small or time.monotonic() - self._used_s < unused_s:
             return False
         return self._go()
 
@@ -301,9 +251,7 @@ class SharedModel:
     def _leave_later(self) -> None:
         """Starts the timer that lets the model leave once nobody has asked for it for ``idle_s``."""
         with _models_lock:
-            if self.idle_s is None or self._timer is not None or self.loaded is None:
-                return
-            if self.loaded.files.parameters < KEPT_PARAMETERS:
+            if self.idle_s is None or self._timer is not None or self.is_small:
                 return
             wait_s = max(0.0, self.idle_s - (time.monotonic() - self._used_s)) + 0.01
             self._timer = threading.Timer(wait_s, self._leave_if_idle)
@@ -339,10 +287,4 @@ def hold(folder: Path) -> FileLock | None:
 
 def is_held(folder: Path) -> bool:
     """Tells whether any process has the model in memory."""
-    if not (folder / "config.json").is_file():
-        return False
-    lock = FileLock(folder / "config.json")
-    try:
-        return not lock.try_acquire()
-    finally:
-        lock.close()
+    return (folder / "config.json").is_file() and is_locked(folder / "config.json")

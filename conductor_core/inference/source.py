@@ -48,7 +48,7 @@ class ModelFiles:
 def inspect_folder(folder: Path) -> ModelFiles:
     """Checks a model's files, of the weights only the headers. Raises: ModelUnavailable, saying what is wrong."""
     config = _read_config(folder)
-    weights = _weights(folder)
+    weights = weights_of(folder)
     if not weights:
         if any(True for pattern in _PICKLES for _ in folder.glob(pattern)):
             raise ModelUnavailable(
@@ -71,11 +71,11 @@ def inspect_folder(folder: Path) -> ModelFiles:
         )
     if not (folder / "tokenizer.json").is_file() and not (folder / "tokenizer_config.json").is_file():
         raise ModelUnavailable(f"{folder} has no tokenizer (tokenizer.json)")
-    parameters = sum(prod(shape) for path in weights for shape in _tensor_shapes(path))
+    parameters = sum(prod(shape) for path in weights for shape, _ in tensors_of(path).values())
     return ModelFiles(folder, config, parameters, sum(path.stat().st_size for path in weights))
 
 
-def _weights(folder: Path) -> list[Path]:
+def weights_of(folder: Path) -> list[Path]:
     """Returns the files of weights that are loaded. Others may lie beside them, such as the maker's own form."""
     names = {_WHOLE} if (folder / _WHOLE).is_file() else set()
     names |= _indexed(folder) or set()
@@ -111,19 +111,26 @@ def context_of(ref: str) -> int | None:
     return None
 
 
-def _tensor_shapes(path: Path) -> list[list[int]]:
-    """Reads the shapes of all tensors of a safetensors file: 8 bytes of length (little endian), then a JSON header."""
+def tensors_of(path: Path) -> dict[str, tuple[list[int], tuple[int, int]]]:
+    """Returns the shape of each tensor of a safetensors file, and where its data begins and ends, by its header.
+
+    The file is 8 bytes of length (little endian), a JSON header, the data. Raises: ModelUnavailable if it is not whole.
+    """
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if length > _MAX_HEADER_BYTES:
                 raise ValueError(f"a header of {length} bytes")
             header = json.loads(file.read(length))
-        entries = [entry for name, entry in header.items() if name != "__metadata__"]
-        end = max((int(entry["data_offsets"][1]) for entry in entries), default=0)
+        found: dict[str, tuple[list[int], tuple[int, int]]] = {}
+        for name, entry in header.items():
+            if name != "__metadata__":
+                first, last = entry["data_offsets"]
+                found[name] = [int(size) for size in entry["shape"]], (int(first), int(last))
+        end = max((last for _, (_, last) in found.values()), default=0)
         if path.stat().st_size != 8 + length + end:
             raise ValueError(f"{path.stat().st_size:,} bytes instead of {8 + length + end:,}")
-        return [[int(size) for size in entry["shape"]] for entry in entries]
+        return found
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise ModelUnavailable(f"{path} is not a whole safetensors file: {error}") from error
 
@@ -156,17 +163,10 @@ def _newest_snapshot(repository: Path) -> Path | None:
         with suppress(OSError):  # a link to nowhere, or deleted just now
             aged.append((each.stat().st_mtime, each))
     snapshots = [each for _, each in sorted(aged, reverse=True)]
-    newest = _newest_commit(repository)
-    snapshots.sort(key=lambda each: each.name != newest)
+    with suppress(OSError, ValueError):  # the commit that the hub named last as the newest comes first
+        newest = (repository / "refs" / "main").read_text(encoding="utf-8").strip()
+        snapshots.sort(key=lambda each: each.name != newest)
     return next((each for each in snapshots if (each / "config.json").is_file() and _weights_complete(each)), None)
-
-
-def _newest_commit(repository: Path) -> str | None:
-    """Returns the commit that the hub named last as the newest; None if the cache does not say."""
-    try:
-        return (repository / "refs" / "main").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return None
 
 
 def _weights_complete(folder: Path) -> bool:

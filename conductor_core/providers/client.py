@@ -49,7 +49,7 @@ from conductor_core.providers.errors import (
     read_error_reply,
     retry_after_s,
 )
-from conductor_core.providers.transport import DOCUMENT, UNFINISHED, AiohttpTransport, Body, async_stream, tls
+from conductor_core.providers.transport import DOCUMENT, UNFINISHED, AiohttpTransport, Body, async_stream
 from conductor_core.text import Pieces, whole_characters
 
 CONNECT_TIMEOUT_S = 10.0
@@ -65,30 +65,14 @@ _ERROR_BODY_BYTES = 64 * 1024
 _ERROR_BODY_S = 5.0
 _WIRE_BYTES_PER_OUTPUT_BYTE = 128
 """An event carries a few characters in some hundred bytes of JSON; a stream beyond this ratio is not an answer."""
-_REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
-    "end_turn": "stop",
-    "eos": "stop",
-    "eos_token": "stop",
-    "stop_sequence": "stop",
-    "stop_token": "stop",
-    "complete": "stop",
-    "completed": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "model_length": "length",
-    "content_filter": "content_filter",
-    "content-filter": "content_filter",
-    "safety": "content_filter",
-    "sensitive": "content_filter",
-    "recitation": "content_filter",
-    "prohibited_content": "content_filter",
+_WORDS: dict[FinishReason, str] = {
+    "stop": "stop end_turn eos eos_token stop_sequence stop_token complete completed",
+    "length": "length max_tokens model_context_window_exceeded model_length",
+    "content_filter": "content_filter content-filter safety sensitive recitation prohibited_content",
     "refusal": "refusal",
-    "tool_calls": "tool_calls",
-    "tool_use": "tool_calls",
-    "function_call": "tool_calls",
+    "tool_calls": "tool_calls tool_use function_call",
 }
+_REASONS = {word: reason for reason, words in _WORDS.items() for word in words.split()}
 _NO_REASON = frozenset({"", "null", "none", "undefined"})
 """Finish reasons that are none: some servers write them into every event."""
 _FAILURES = frozenset({"error", "network_error", "insufficient_system_resource"})
@@ -245,7 +229,7 @@ def read_key(spec: WorkerSpec, who: str, keys: TypedKeys | None = None) -> str |
 def open_client(spec: WorkerSpec) -> httpx2.AsyncClient:
     """Opens a client that follows no redirect, asks for plain bytes, and keeps its connections for the next call."""
     return httpx2.AsyncClient(
-        transport=AiohttpTransport(tls=tls()),
+        transport=AiohttpTransport(),
         headers=_HEADERS,
         timeout=_timeout(spec.timeout_s),
         follow_redirects=False,
@@ -498,7 +482,8 @@ class Exchange:
             self.stopped_early = True
             return None
         if self._until_s is None and asyncio.get_running_loop().time() > self._limit_s:
-            raise self._client.too_slow()
+            words = f"took longer than {self._client.limit_s:g} s; raise timeout_s or try again"
+            raise ServerFault("timeout", f"{self._client.who}: {words}")
         if found[1].strip() == "[DONE]":
             self.marked = True
             await _drain(source)
@@ -592,7 +577,7 @@ class ModelClient:
         self.most_bytes = spec.max_output_bytes
         self.event_bytes = most_event_bytes or 2 * spec.max_output_bytes + 64 * 1024
         self._key_hint, self._size_hint = key_hint, size_hint
-        self._limit_s = limit_s or spec.timeout_s
+        self.limit_s = limit_s or spec.timeout_s
         self.keys = keys
         # Without httpx2's client around it, whose redirects, cookies and sign-ins nobody uses here.
         self._transport: httpx2.AsyncBaseTransport | None = None
@@ -617,17 +602,11 @@ class ModelClient:
             f"{self._size_hint}",
         )
 
-    def too_slow(self) -> ServerFault:
-        return ServerFault("timeout", f"{self.who}: took longer than {self._limit_s:g} s; raise timeout_s or try again")
-
     def fault_of(self, status: int, said: ErrorReply, wait_s: float | None = None) -> ServerFault:
-        return fault_of_reply(self._where, status, said, key_hint=self._hint(), wait_s=wait_s)
-
-    def _hint(self) -> str:
-        variable = self.spec.api_key_env
-        if variable is None or not is_quoted(variable):
-            return self._key_hint
-        return f"the value of {variable} begins and ends with a quotation mark: set it again without"
+        hint, variable = self._key_hint, self.spec.api_key_env
+        if variable is not None and is_quoted(variable):
+            hint = f"the value of {variable} begins and ends with a quotation mark: set it again without"
+        return fault_of_reply(self._where, status, said, key_hint=hint, wait_s=wait_s)
 
     def fault_of_connection(self, error: Exception, *, answering: bool = False) -> ServerFault:
         return fault_of_connection(self._where, error, silence_s=self.spec.timeout_s, answering=answering)
@@ -662,9 +641,12 @@ class ModelClient:
             while True:
                 sent, departures = self.refusals.applied(body)
                 async with self._post(sent, key) as exchange:
-                    if exchange.response.status_code != 200:
-                        await self._learn_or_raise(exchange, sent, unnamed, tried)
-                        continue
+                    if (status := exchange.response.status_code) != 200:
+                        said = await exchange.complaint()
+                        if self.refusals.learn(sent, status, said, unnamed, tried):
+                            continue
+                        self.refusals.restore(tried)
+                        raise self.fault_of(status, said, retry_after_s(exchange.response.headers))
                     reading = _Reading(self, exchange, AnswerText(messages, passed=passed, retracts=retracts), watch)
                     begun = False
                     try:
@@ -714,8 +696,8 @@ class ModelClient:
         """Sends ``body`` and yields the reply. Raises: ServerFault for a fault of the connection, reading included."""
         url = self._url
         if self._transport is None:
-            self._transport = AiohttpTransport(tls=tls(), socket=self._socket)
-        answering, limit_s = False, asyncio.get_running_loop().time() + self._limit_s
+            self._transport = AiohttpTransport(socket=self._socket)
+        answering, limit_s = False, asyncio.get_running_loop().time() + self.limit_s
         try:
             content = httpx2.ByteStream(_TO_JSON.encode(dict(body)).encode())
             headers = self._headers_with(key)
@@ -728,15 +710,6 @@ class ModelClient:
                 await response.aclose()
         except httpx2.TransportError as error:
             raise self.fault_of_connection(error, answering=answering) from error
-
-    async def _learn_or_raise(
-        self, exchange: Exchange, sent: Mapping[str, Any], unnamed: Sequence[Sequence[str]], tried: list[str]
-    ) -> None:
-        response = exchange.response
-        said = await exchange.complaint()
-        if not self.refusals.learn(sent, response.status_code, said, unnamed, tried):
-            self.refusals.restore(tried)
-            raise self.fault_of(response.status_code, said, retry_after_s(response.headers))
 
     async def _read(self, exchange: Exchange, reading: "_Reading") -> AsyncGenerator[Delta]:
         """Yields an answer up to its end. Raises: ServerFault."""

@@ -10,6 +10,7 @@ import json
 import math
 import re
 import socket
+import ssl
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import httpx2
 
 from conductor_core.privacy.masking import one_line
-from conductor_core.providers.transport import causes, no_certificate
+from conductor_core.providers.transport import causes
 
 FaultKind = Literal[
     "filtered",
@@ -71,34 +72,21 @@ _FLAGGED = frozenset(
 )
 """Codes of a filter that refused what was asked: OpenRouter's with status 403 (https://openrouter.ai/docs/errors), and
 those of Azure, OpenAI and Alibaba with 400."""
-_STATUS_OF_CODE = {
-    "insufficient_quota": 402,
-    "insufficient_credits": 402,
-    "billing_hard_limit_reached": 402,
-    "billing_not_active": 402,
-    "billing_error": 402,
-    "budget_exceeded": 402,
-    "authentication_error": 401,
-    "invalid_api_key": 401,
-    "API_KEY_INVALID": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "model_not_found": 404,
-    "NotFoundError": 404,
-    "request_too_large": 413,
-    "invalid_request_error": 400,
-    "context_length_exceeded": 400,
-    "exceed_context_size_error": 400,
-    "content_filter": 400,
-    "content_policy_violation": 400,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "ThrottlingException": 429,
-    "api_error": 500,
-    "server_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
+_CODES = {
+    402: "insufficient_quota insufficient_credits billing_hard_limit_reached billing_not_active billing_error "
+    "budget_exceeded",
+    401: "authentication_error invalid_api_key API_KEY_INVALID",
+    403: "permission_error",
+    404: "not_found_error model_not_found NotFoundError",
+    413: "request_too_large",
+    400: "invalid_request_error context_length_exceeded exceed_context_size_error content_filter "
+    "content_policy_violation",
+    429: "rate_limit_error rate_limit_exceeded ThrottlingException",
+    500: "api_error server_error",
+    504: "timeout_error",
+    529: "overloaded_error",
 }
+_STATUS_OF_CODE = {code: status for status, codes in _CODES.items() for code in codes.split()}
 """Statuses that providers put into words in an error object: OpenAI's ``code`` and ``type``, Anthropic's ``type``
 (https://docs.anthropic.com/en/api/errors), llama.cpp's and LiteLLM's ``type``."""
 
@@ -328,41 +316,37 @@ def fault_of_reply(
     kind = kind_of(status, said)
     shown = status if status != 200 else status_of(said)
     number = "" if shown is None else f" {shown}"
-    quoted = f" ({said.text})" if said.text else ""
-    wait = "" if wait_s is None else f", asking to wait {wait_s:.0f} s"
-    under = f" with{number}" if number else ""
-    match kind:
-        case "filtered":
-            message = f"{where} refused what was asked{under}{quoted}; reword the task"
-        case "unpaid":
-            message = f"{where} wants to be paid first{quoted}; check the account's credit"
-        case "key":
-            message = f"{where} refused the key{under}{quoted}; {key_hint}"
-        case "too_long":
-            message = f"{where} finds the request longer than the model's context,{number}{quoted}; ask with less text"
-        case "no_images":
-            message = (
-                f"{where} cannot see images{under}{quoted}; take another worker, or load the model's projector file "
-                "(mmproj) at its server"
-            )
-        case "model":
-            message = f"{where} knows no such model or path,{number}{quoted}; check model and base_url"
-        case "rate":
-            message = f"{where} is limiting requests,{number}{wait}{quoted}; ask less at once, or wait"
-        case "timeout":
-            message = f"{where} gave up waiting,{number}{quoted}; try again"
-        case "loading":
-            message = f"{where} is loading its model,{number}{quoted}"
-        case "failed" if status == 200:
-            message = f"{where} sent an error instead of an answer{f', {shown}' if shown else ''}{quoted}; try again"
-        case "failed":
-            message = f"{where} failed{under}{quoted}; try again later"
-        case _ if 300 <= status < 400:
-            message = f"{where} redirects elsewhere,{number}, which is not followed; correct base_url"
-        case _:
-            message = f"{where} rejected the request{under}{quoted}; check model and params"
+    words = _FAULTS[kind]
+    if kind == "failed" and status == 200:
+        words = f"sent an error instead of an answer{f', {shown}' if shown else ''}{{quoted}}; try again"
+    elif kind == "refused" and 300 <= status < 400:
+        words = "redirects elsewhere,{number}, which is not followed; correct base_url"
+    told = words.format(
+        number=number,
+        under=f" with{number}" if number else "",
+        quoted=f" ({said.text})" if said.text else "",
+        wait="" if wait_s is None else f", asking to wait {wait_s:.0f} s",
+        key_hint=key_hint,
+    )
     of_request = kind in ("filtered", "too_long", "no_images") or (kind == "refused" and status in (200, *_OF_REQUEST))
-    return ServerFault(kind, message, retry_after_s=wait_s, of_request=of_request, reply=said)
+    return ServerFault(kind, f"{where} {told}", retry_after_s=wait_s, of_request=of_request, reply=said)
+
+
+_FAULTS: dict[FaultKind, str] = {
+    "filtered": "refused what was asked{under}{quoted}; reword the task",
+    "unpaid": "wants to be paid first{quoted}; check the account's credit",
+    "key": "refused the key{under}{quoted}; {key_hint}",
+    "too_long": "finds the request longer than the model's context,{number}{quoted}; ask with less text",
+    "no_images": "cannot see images{under}{quoted}; take another worker, or load the model's projector file (mmproj) "
+    "at its server",
+    "model": "knows no such model or path,{number}{quoted}; check model and base_url",
+    "rate": "is limiting requests,{number}{wait}{quoted}; ask less at once, or wait",
+    "timeout": "gave up waiting,{number}{quoted}; try again",
+    "loading": "is loading its model,{number}{quoted}",
+    "failed": "failed{under}{quoted}; try again later",
+    "refused": "rejected the request{under}{quoted}; check model and params",
+}
+"""What to say of a reply, by its kind."""
 
 
 def fault_of_connection(where: str, error: Exception, *, silence_s: float, answering: bool) -> ServerFault:
@@ -371,30 +355,27 @@ def fault_of_connection(where: str, error: Exception, *, silence_s: float, answe
     Args:
         silence_s: how long nothing may come. answering: whether the server had begun to answer.
     """
-    if no_certificate(error):
-        words = "offers no valid TLS certificate; check base_url and the machine's certificates"
-        return ServerFault("certificate", f"{where} {words}")
-    if isinstance(error, httpx2.ConnectTimeout):
+    kind: FaultKind = "unreachable"
+    if any(isinstance(cause, ssl.SSLError) for cause in causes(error)):
+        kind, words = "certificate", "offers no valid TLS certificate; check base_url and the machine's certificates"
+    elif isinstance(error, httpx2.ConnectTimeout):
         words = "did not accept a connection in time; check that the server is up, and base_url"
-        return ServerFault("unreachable", f"{where} {words}")
-    if isinstance(error, httpx2.TimeoutException):
-        words = f"sent nothing for {silence_s:g} s; raise timeout_s or try again"
-        return ServerFault("timeout", f"{where} {words}")
-    if isinstance(error, httpx2.ProxyError):
+    elif isinstance(error, httpx2.TimeoutException):
+        kind, words = "timeout", f"sent nothing for {silence_s:g} s; raise timeout_s or try again"
+    elif isinstance(error, httpx2.ProxyError):
         variables = "http_proxy, https_proxy, all_proxy and no_proxy"
-        return ServerFault(
-            "unreachable", f"{where} is not reachable through the proxy ({one_line(str(error))}); check {variables}"
-        )
-    if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
-        words = "cannot be asked: the request is not valid HTTP; check base_url and the key"
-        return ServerFault("refused", f"{where} {words}")
-    if isinstance(error, httpx2.ConnectError):
-        return ServerFault("unreachable", f"{where} {_why_unreachable(error)}")
-    if answering:
-        return ServerFault("cut", f"{where} closed the connection in the middle of its answer; try again")
-    if isinstance(error, httpx2.RemoteProtocolError):
-        return ServerFault("unreachable", f"{where} answered with something that is not HTTP; check base_url")
-    return ServerFault("unreachable", f"{where} closed the connection without an answer; try again")
+        words = f"is not reachable through the proxy ({one_line(str(error))}); check {variables}"
+    elif isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
+        kind, words = "refused", "cannot be asked: the request is not valid HTTP; check base_url and the key"
+    elif isinstance(error, httpx2.ConnectError):
+        words = _why_unreachable(error)
+    elif answering:
+        kind, words = "cut", "closed the connection in the middle of its answer; try again"
+    elif isinstance(error, httpx2.RemoteProtocolError):
+        words = "answered with something that is not HTTP; check base_url"
+    else:
+        words = "closed the connection without an answer; try again"
+    return ServerFault(kind, f"{where} {words}")
 
 
 def _why_unreachable(error: BaseException) -> str:

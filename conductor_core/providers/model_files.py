@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails
 
 from conductor_core.chat.messages import Sampling, WorkerSpec
 from conductor_core.errors import BadInput, ModelsInvalid
-from conductor_core.files import NotRegular, open_regular
+from conductor_core.files import Unread, read_named, text_of
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import environment_keys, holds_a_key, names_a_key, one_line, plain
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen
@@ -92,7 +92,8 @@ def _in_params(value: Any, place: str, known: Collection[str]) -> Iterator[str]:
                 yield place or "a name"
                 continue
             here = f"{place}.{name[:60]}" if place else name[:60]
-            if is_secret_name(name) and _could_be_one(item):
+            # A table may describe a secret, as JSON schemas do, and is searched, too.
+            if is_secret_name(name) and not isinstance(item, bool | Mapping) and item is not None:
                 yield here
             else:
                 yield from _in_params(item, here, known)
@@ -101,11 +102,6 @@ def _in_params(value: Any, place: str, known: Collection[str]) -> Iterator[str]:
             yield from _in_params(item, f"{place}[{index}]", known)
     elif isinstance(value, str) and holds_a_key(value, known):
         yield place
-
-
-def _could_be_one(value: Any) -> bool:
-    """Whether ``value`` can be a secret. A table may describe one, as JSON schemas do, and is searched, too."""
-    return not isinstance(value, bool | Mapping) and value is not None
 
 
 # TOML within bounds.
@@ -378,20 +374,10 @@ def read_model_file(path: str | Path, form: type[File], key_variables: Collectio
     """
     what = f"{form.file} {one_line(str(path), limit=120)}"
     try:
-        with open_regular(path) as file:
-            raw = file.read(_MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise form.invalid(f"{what}: no such file", ["no such file"]) from None
-    except (OSError, ValueError) as error:
-        why = str(error.strerror) if isinstance(error, NotRegular | IsADirectoryError) else "it cannot be read"
-        raise form.invalid(f"{what}: {why}", [why]) from error
-    if len(raw) > _MOST_BYTES:
-        read, faults = None, [f"it has more than {_MOST_BYTES:,} bytes, too many for a {form.file}"]
-    else:
-        try:
-            read, faults = parse_model_file(raw.decode("utf-8-sig"), form, key_variables, Path(path).parent)
-        except UnicodeDecodeError as error:
-            read, faults = None, [f"line {raw[: error.start].count(10) + 1}: not UTF-8 text"]
+        text = text_of(read_named(path, _MOST_BYTES))
+    except Unread as error:
+        raise form.invalid(f"{what}: {error}", [str(error)]) from error
+    read, faults = parse_model_file(text, form, key_variables, Path(path).parent)
     if read is not None:
         return read
     count = "" if len(faults) == 1 else f"{len(faults):,} faults: "

@@ -12,30 +12,27 @@ ANTHROPIC_URL = "https://api.anthropic.com/v1"
 _USUAL_SERVERS = {"openai": OPENAI_URL, "anthropic": ANTHROPIC_URL}
 
 
-def servers(spec: WorkerSpec) -> set[str]:
-    """Returns the names by which a gate may name the provider of ``spec``: its kind and its server's host."""
-    return {spec.provider, *_hosts(spec.base_url or _USUAL_SERVERS.get(spec.provider))}
-
-
 UNKNOWN_HOST = "a host that is not recorded"
-"""Of a Conductor behind a server in older records that name it and not its address."""
+"""Of a Conductor behind a server whose record does not say its address."""
+
+Model = WorkerSpec | ConductorInfo
 
 
-def servers_of_conductor(conductor: ConductorInfo | None) -> set[str]:
-    """Returns the names by which a gate may name the provider of a Conductor."""
-    if conductor is None or conductor.kind == "local":
-        return {"local"}
-    return {"openai", *_hosts(_url_of_conductor(conductor))}
+def provider_of(model: Model) -> str:
+    if isinstance(model, WorkerSpec):
+        return model.provider
+    return "local" if model.kind == "local" else "openai"
 
 
-def server_of(spec: WorkerSpec) -> str:
-    """Returns the host of the worker's server, with the port that its address names; empty: it runs in this process."""
-    return host_of(spec.base_url or _USUAL_SERVERS.get(spec.provider))
+def servers(model: Model) -> set[str]:
+    """Returns the names by which a gate may name the provider of a model: its kind and its server's host."""
+    return {provider_of(model), *_hosts(_url_of(model))}
 
 
-def server_of_conductor(conductor: ConductorInfo) -> str:
-    """Returns the host of a Conductor's server, as ``server_of`` does for a worker's; or ``UNKNOWN_HOST``."""
-    return "" if conductor.kind == "local" else host_of(_url_of_conductor(conductor)) or UNKNOWN_HOST
+def server_of(model: Model) -> str:
+    """Returns the host of the model's server, with the port that its address names; empty: it runs in this process."""
+    unknown = UNKNOWN_HOST if isinstance(model, ConductorInfo) and model.kind == "remote" else ""
+    return host_of(_url_of(model)) or unknown
 
 
 def host_of(url: str | None) -> str:
@@ -43,27 +40,20 @@ def host_of(url: str | None) -> str:
     return max(_hosts(url), key=len, default="")
 
 
-def sent_beside(spec: WorkerSpec) -> str:
-    """Returns what a request to the worker's server says beside the messages, a line each: path, model, parameters."""
-    return _beside(spec.base_url or _USUAL_SERVERS.get(spec.provider), spec.model, spec.params)
-
-
-def sent_beside_by_conductor(conductor: ConductorInfo) -> str:
-    """Returns the same of a Conductor, as far as its record says it."""
-    return _beside(_url_of_conductor(conductor), conductor.model, conductor.params)
-
-
-def _url_of_conductor(conductor: ConductorInfo) -> str:
-    return conductor.base_url or conductor.name.partition("#")[0]
-
-
-def _beside(url: str | None, model: str, params: Mapping[str, Any]) -> str:
+def sent_beside(model: Model) -> str:
+    """Returns what a request to the model's server says beside the messages, a line each: path, model, parameters."""
     try:
-        path = urlsplit(url or "").path.strip("/")
+        path = urlsplit(_url_of(model) or "").path.strip("/")
     except ValueError:
         path = ""
     lines = [f"/{path}"] if path else []
-    return "\n".join([*lines, f"model: {model}", *_lines(params, "")])
+    return "\n".join([*lines, f"model: {model.model}", *_lines(model.params, "")])
+
+
+def _url_of(model: Model) -> str | None:
+    if isinstance(model, WorkerSpec):
+        return model.base_url or _USUAL_SERVERS.get(model.provider)
+    return None if model.kind == "local" else model.base_url or model.name.partition("#")[0]
 
 
 def _lines(value: Any, name: str) -> Iterator[str]:

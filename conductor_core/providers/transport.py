@@ -34,13 +34,8 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def no_certificate(error: BaseException) -> bool:
-    """Whether a connection failed because the server has no trusted certificate."""
-    return any(isinstance(cause, ssl.SSLError) for cause in causes(error))
-
-
 @functools.cache
-def tls() -> ssl.SSLContext:
+def _tls() -> ssl.SSLContext:
     """Returns one context for the process, because reading the machine's certificates takes tens of milliseconds."""
     return httpx2.create_ssl_context()
 
@@ -53,9 +48,8 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     idle, the request is sent once more on a fresh connection.
     """
 
-    def __init__(self, *, tls: ssl.SSLContext, socket: str | None = None) -> None:
+    def __init__(self, *, socket: str | None = None) -> None:
         """``socket``: the path of the Unix socket over which all requests go, whatever host they name."""
-        self._tls = tls
         self._socket = socket
         self._kept: aiohttp.ClientSession | None = None
         self._fresh: aiohttp.ClientSession | None = None
@@ -114,9 +108,9 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         if self._socket is not None:
             connector = aiohttp.UnixConnector(self._socket, limit=0, force_close=True)
         elif fresh:
-            connector = aiohttp.TCPConnector(ssl=self._tls, limit=0, force_close=True)
+            connector = aiohttp.TCPConnector(ssl=_tls(), limit=0, force_close=True)
         else:
-            connector = aiohttp.TCPConnector(ssl=self._tls, limit=0, keepalive_timeout=KEEPALIVE_S)
+            connector = aiohttp.TCPConnector(ssl=_tls(), limit=0, keepalive_timeout=KEEPALIVE_S)
         watch = aiohttp.TraceConfig()
         watch.on_connection_reuseconn.append(_note_reuse)
         return aiohttp.ClientSession(

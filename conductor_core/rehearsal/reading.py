@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
+from pathlib import Path
+from typing import cast
 
 from conductor_core.chat.messages import Message
 from conductor_core.rehearsal.families import RehearsalTask, recognise
+from conductor_core.rehearsal.families.family import words
 from conductor_core.rehearsal.families.reading import answer_key, marked_answer
 from conductor_core.rehearsal.skills import RIGHT, PlanInView, Role, Seen, Sight, Wording
 
@@ -24,50 +27,13 @@ _OUTPUTS = rf"{_OUTPUT}s?"
 _MADE = rf"(?:{_OUTPUTS}|calculation|working|proof|code|function|text|item|choice|translation|figure|step)s?"
 """What an earlier step may have made."""
 
-_PHRASES: dict[Role, tuple[str, ...]] = {
-    "plan": (
-        r"(?:make|write|draft|devise|give|set|propose|produce|create|sketch) (?:\w+ ){0,3}"
-        r"(?:plan|subtasks|outline|approach)\b",
-        r"plan\b", r"outline\b", r"break\b", r"decompose", r"strategy\b",
-        r"list (?:the|what) (?:steps|stages|parts|facts)", r"divide\b", r"split\b", r"lay out\b",
-        r"name the (?:main idea|steps|stages|parts)", r"say (?:how|in which order)",
-    ),
-    "code": (
-        r"implement\b", r"write (?:\w+ ){0,4}(?:function|code|program|script)\b", r"code (?:it|the|a)\b",
-        r"program (?:it|the)\b",
-    ),
-    "aggregate": (
-        rf"(?:compare|weigh|judge)\b[^.:]{{0,40}}\b(?:{_OUTPUT}s|both|two|all)\b",
-        rf"(?:take|collect|consider) (?:the|all|these|both|every) (?:\w+ )?{_OUTPUTS}\b",
-        rf"(?:read|examine|test|look at) (?:both|all|the (?:two|three|four)) {_OUTPUTS}\b", r"combine\b", r"merge\b",
-        r"aggregate", r"majority\b", r"reconcile", r"vote\b", r"synthesi[sz]e", r"consolidate",
-        rf"(?:choose|pick|select|decide)\b[^.:]{{0,30}}\b(?:best|which|between|among|right {_OUTPUTS})\b", r"debate\b",
-        r"settle\b", r"put (?:it|them|the parts|the results) together",
-    ),
-    "verify": (
-        r"verif", r"(?:double-|re-?)?check", r"validat", r"review\b", r"confirm", r"(?:recompute|recalculate|redo)",
-        r"audit\b", r"criti(?:que|cise)", r"referee\b", r"refute\b", r"test (?:the|it|this|each|every)\b", r"inspect\b",
-        r"(?:go over|go through|examine|trace|try|correct|repair|read|compare|improve|edit|revise) the "
-        rf"(?:\w+ )?{_MADE}\b",
-        r"(?:find|look for|list) (?:\w+ ){0,3}(?:mistake|error|fault|gap|flaw|wrong step)", r"find where\b",
-        r"fix what\b", r"see (?:whether|if|that)\b", r"say what (?:may be|is) wrong",
-    ),
-    "compute": (r"comput", r"calculat", r"evaluate\b", r"do the (?:arithmetic|sums|numbers)"),
-    "format": (r"format", r"rewrite\b", r"as json\b", r"put\b[^.:]{0,30}\binto (?:\w+ ){0,2}form"),
-    "write": (
-        r"write\b", r"state\b", r"present\b", r"summari[sz]e", r"report\b", r"phrase\b", r"(?:the|a) final answer",
-        r"explain\b", r"word\b",
-    ),
-    "solve": (
-        r"solve", r"answer (?:this|the|it|to|from|in|now|only|as)\b", r"find\b", r"determine",
-        r"work (?:it |this |them )?(?:out|on|through|with)\b", r"reason\b", r"derive", r"(?:make an )?attempt\b",
-        r"look up\b", r"identify", r"read off\b", r"choose the right option",
-        r"(?:keep|hold) (?:strictly )?to the form", r"prove the claim",
-    ),
-}  # fmt: skip
-# The first of equals at one place: "write a plan" is a plan, "compare the answers" is no check.
-_ORDER: tuple[Role, ...] = ("plan", "code", "aggregate", "verify", "solve", "compute", "format", "write")
-_ROLES = tuple((role, re.compile(rf"\b(?:{'|'.join(_PHRASES[role])})", re.IGNORECASE)) for role in _ORDER)
+
+def _phrases(role: str, phrases: Sequence[str]) -> tuple[Role, re.Pattern[str]]:
+    pattern = "|".join(phrases).replace("<outputs>", _OUTPUTS).replace("<output>", _OUTPUT).replace("<made>", _MADE)
+    return cast(Role, role), re.compile(rf"\b(?:{pattern})", re.IGNORECASE)
+
+
+_ROLES = tuple(_phrases(*each) for each in words(Path(__file__).with_name("roles.toml")).items())
 # "Using the plan above, compute ..." asks for a computation, not for a plan.
 _MENTIONS = re.compile(
     r"\b(?:follow(?:ing)?|us(?:e|ing)|per|by|from|with|given|carry(?:ing)? out|execut(?:e|ing)|apply(?:ing)?|along"
@@ -92,7 +58,7 @@ def read_role(own_words: str) -> Role:
     if _NOT_YET.search(text):
         return "plan"
     found = [(match.start(), role) for role, pattern in _ROLES if (match := pattern.search(text)) is not None]
-    # Of equal starts ``min`` takes the first, which is the order of ``_ORDER``.
+    # Of equal starts ``min`` takes the first, as in ``roles.toml``.
     return min(found, key=itemgetter(0))[1] if found else "solve"
 
 

@@ -102,7 +102,6 @@ def solve_chance(worker: Profile, family: str, difficulty: Difficulty, *, help_l
 
 
 def plan_chance(worker: Profile, difficulty: Difficulty) -> float:
-    """Returns the chance of a plan that leaves nothing out."""
     return _shifted(worker.plan, PLANNING_LOGITS[difficulty])
 
 

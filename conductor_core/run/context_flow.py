@@ -312,22 +312,43 @@ def _characters(message: Message) -> int:
 
 
 def _servers(trace: RunTrace, rounds: Sequence[RoundContext]) -> tuple[ServerContext, ...]:
-    reading = _Reading(trace)
+    known = servers_by_agent(trace.pool, trace.conductor)
+    agents: dict[tuple[str, str, bool], dict[str, None]] = {}
+    received: dict[tuple[tuple[str, str, bool], Path | None], Received] = {}
+
+    def note(agent: str, source: Path | None, *, tokens: int = 0, times: int = 0, reused: int = 0) -> None:
+        place = known.get(agent, ("unknown", "", False)), source
+        had = received.get(place) or Received(source=source)
+        sums = {"times": had.times + times, "reused": had.reused + reused, "tokens": had.tokens + tokens}
+        received[place] = had.model_copy(update={**sums, "wrote": had.wrote or not times})
+
     if trace.root.messages:
-        reading.ask(CONDUCTOR_AGENT)
-        reading.receive(CONDUCTOR_AGENT, None, estimate_tokens(trace.task), reused=False)
+        agents.setdefault(known.get(CONDUCTOR_AGENT, ("unknown", "", False)), {})[CONDUCTOR_AGENT] = None
+        note(CONDUCTOR_AGENT, None, tokens=estimate_tokens(trace.task), times=1)
     cells = [cell for round_ in rounds for cell in round_.cells if cell.state in ("granted", "passed_on")]
     for step in trace.walk():
         if not _begun(step):
             continue
         for agent in _asked(step):
-            reading.ask(agent)
+            agents.setdefault(known.get(agent, ("unknown", "", False)), {})[agent] = None
             for cell in cells:
                 if cell.reader == step.path:
-                    reading.receive(agent, cell.source, cell.tokens or 0, reused=step.reused_from is not None)
+                    reused = step.reused_from is not None
+                    note(agent, cell.source, tokens=cell.tokens or 0, times=1, reused=reused)
         if step.output_sha256 and (writer := _writer(trace, step)) is not None:
-            reading.write(writer.answered_by or writer.agent, step.path)
-    return (*reading.servers(), *_receivers_of_traces(trace))
+            note(writer.answered_by or writer.agent, step.path)
+    sources = (None, *(step.path for step in trace.walk() if step.output_sha256))
+    asked = (
+        ServerContext(
+            provider=server[0],
+            host=server[1],
+            simulated=server[2],
+            agents=tuple(names),
+            received=tuple(received.get((server, source)) or Received(source=source) for source in sources),
+        )
+        for server, names in agents.items()
+    )
+    return (*asked, *_receivers_of_traces(trace))
 
 
 def _receivers_of_traces(trace: RunTrace) -> Iterator[ServerContext]:
@@ -358,50 +379,3 @@ def _writer(trace: RunTrace, step: StepTrace) -> StepTrace | None:
         else:
             return None
     return step
-
-
-class _Reading:
-    """Collects what each server got."""
-
-    def __init__(self, trace: RunTrace) -> None:
-        self._trace = trace
-        self._servers = servers_by_agent(trace.pool, trace.conductor)
-        self._agents: dict[tuple[str, str, bool], list[str]] = {}
-        self._received: dict[tuple[str, str, bool], dict[Path | None, Received]] = {}
-
-    def ask(self, agent: str) -> None:
-        names = self._agents.setdefault(self._server(agent), [])
-        if agent not in names:
-            names.append(agent)
-
-    def receive(self, agent: str, source: Path | None, tokens: int, *, reused: bool) -> None:
-        before = self._of(agent, source)
-        more = {"times": before.times + 1, "reused": before.reused + reused, "tokens": before.tokens + tokens}
-        self._set(agent, before.model_copy(update=more))
-
-    def write(self, agent: str, source: Path) -> None:
-        self._set(agent, self._of(agent, source).model_copy(update={"wrote": True}))
-
-    def servers(self) -> tuple[ServerContext, ...]:
-        sources: list[Path | None] = [None, *(step.path for step in self._trace.walk() if step.output_sha256)]
-        return tuple(
-            ServerContext(
-                provider=server[0],
-                host=server[1],
-                simulated=server[2],
-                agents=tuple(agents),
-                received=tuple(
-                    self._received.get(server, {}).get(source) or Received(source=source) for source in sources
-                ),
-            )
-            for server, agents in self._agents.items()
-        )
-
-    def _of(self, agent: str, source: Path | None) -> Received:
-        return self._received.get(self._server(agent), {}).get(source) or Received(source=source)
-
-    def _set(self, agent: str, received: Received) -> None:
-        self._received.setdefault(self._server(agent), {})[received.source] = received
-
-    def _server(self, agent: str) -> tuple[str, str, bool]:
-        return self._servers.get(agent, ("unknown", "", False))

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Literal
 
 from conductor_core.chat.messages import ConductorInfo, Message, Usage
-from conductor_core.providers.servers import sent_beside, sent_beside_by_conductor, server_of, server_of_conductor
+from conductor_core.providers.servers import provider_of, sent_beside, server_of
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
 from conductor_core.run.values import Path, PoolInfo
@@ -22,6 +22,11 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 How = Literal["first", "again", "more_tokens", "fallback"]
 """Why a call was made: as the first of its step or plan, or after the one before it (``StepRetried.then``)."""
+
+
+_Of = Literal["step", "plan", "traces"]
+_Place = tuple[_Of, Path]
+_Ended = ev.PlanCall | ev.StepRetried | ev.StepCompleted | ev.StepFailed
 
 
 @dataclass(slots=True)
@@ -44,7 +49,7 @@ class Call:
 
     event: int
     at_utc: datetime
-    of: Literal["step", "plan", "traces"]
+    of: _Of
     path: Path
     agent: str
     provider: str
@@ -87,7 +92,7 @@ class _Reading:
     def __init__(self, created: ev.RunCreated) -> None:
         self._servers = servers_by_agent(created.pool, created.conductor)
         self._beside = _beside(created.pool, created.conductor)
-        self._open: dict[tuple[str, Path], Call] = {}
+        self._open: dict[_Place, Call] = {}
         self._own: dict[Path, str] = {}
         self._traces: dict[ev.TracesTo, Call] = {}
         self._told = _Told(created)
@@ -119,103 +124,82 @@ class _Reading:
                 self._open.clear()
                 for call in self._traces.values():
                     call.ended = "failed" if event.traces_fault else "completed"
-            case _:
-                self._read_plan(number, event)
-                self._read_step(number, event)
-
-    def _read_plan(self, number: int, event: Event) -> None:
-        match event:
-            case ev.PlanStarted(messages=messages) if messages:
-                call = self._open.get(("plan", event.round))
-                if call is not None and call.ended == "announced":
-                    self.found.remove(call)  # this very call
-                again: How = "first" if call is None else call.how
-                self._begin(number, event.at_utc, "plan", event.round, CONDUCTOR_AGENT, messages, again)
+            case ev.PlanStarted() | ev.StepStarted() if event.messages:
+                self._start(number, event)
+            # Waiting for a server that loads its model is no new call.
             case ev.PlanDelta() | ev.PlanProgress() | ev.PlanRetried(loading=True):
-                self._began("plan", event.round)  # waiting for a server that loads its model is no new call
-            case ev.PlanRetried():
-                call = self._end("plan", event.round, "failed", event.usage, event.cost_usd)
-                if call is not None:
-                    self._announce(call, event, event.round, call.agent, "again")
-            case ev.PlanCompleted():
-                self._end("plan", event.round, "completed", event.usage, event.cost_usd)
-            case ev.PlanRejected():
-                self._end("plan", event.round, "rejected", event.usage, event.cost_usd)
-
-    def _read_step(self, number: int, event: Event) -> None:
-        match event:
-            case ev.StepStarted(messages=messages) if messages:
-                self._own[event.path] = event.agent
-                self._begin(number, event.at_utc, "step", event.path, event.agent, messages)
+                self._began("plan", event.round)
             case ev.StepDelta() | ev.StepProgress() | ev.StepRetried(loading=True, then="again"):
                 self._began("step", event.path)
-            case ev.StepRetried():
+            case ev.PlanRetried() | ev.StepRetried():
                 self._retry(event)
-            case ev.StepCompleted():
-                self._end("step", event.path, event.ending, event.usage, event.cost_usd)
-            case ev.StepFailed():
-                self._end("step", event.path, "failed", event.usage, event.cost_usd)
+            case ev.PlanCompleted() | ev.PlanRejected():
+                ended = "completed" if isinstance(event, ev.PlanCompleted) else "rejected"
+                self._end("plan", event.round, ended, event)
+            case ev.StepCompleted() | ev.StepFailed():
+                ended = event.ending if isinstance(event, ev.StepCompleted) else "failed"
+                self._end("step", event.path, ended, event)
+
+    def _start(self, number: int, event: ev.PlanStarted | ev.StepStarted) -> None:
+        if isinstance(event, ev.StepStarted):
+            self._own[event.path] = event.agent
+            self._begin(number, event.at_utc, ("step", event.path), event.agent, event.messages, "first")
+            return
+        call = self._open.get(("plan", event.round))
+        if call is not None and call.ended == "announced":
+            self.found.remove(call)  # this very call
+        again: How = "first" if call is None else call.how
+        self._begin(number, event.at_utc, ("plan", event.round), CONDUCTOR_AGENT, event.messages, again)
+
+    def _retry(self, event: ev.PlanRetried | ev.StepRetried) -> None:
+        if isinstance(event, ev.PlanRetried):
+            if (call := self._end("plan", event.round, "failed", event)) is not None:
+                self._announce(call, event, call.agent, "again")
+            return
+        answered = event.error_code.startswith("Answer")  # an incomplete answer, which is no failed call
+        ended = event.error_code.removeprefix("Answer").lower() if answered else "failed"
+        call = self._end("step", event.path, ended, event)
+        if call is not None and event.then != "kept":
+            agent = event.then_agent or self._own.get(event.path, call.agent)
+            self._announce(call, event, agent, event.then)
 
     def _begin(
-        self,
-        number: int,
-        at_utc: datetime,
-        of: Literal["step", "plan", "traces"],
-        path: Path,
-        agent: str,
-        messages: tuple[Message, ...],
-        how: How = "first",
+        self, number: int, at_utc: datetime, place: _Place, agent: str, messages: tuple[Message, ...], how: How
     ) -> Call:
         provider, host, simulated = self._servers.get(agent, ("unknown", "", False))
-        call = Call(number, at_utc, of, path, agent, provider, host, simulated, messages, how)
+        call = Call(number, at_utc, *place, agent, provider, host, simulated, messages, how)
         call.beside = self._beside.get(agent, ())
-        self._open[of, path] = call
+        self._open[place] = call
         self.found.append(call)
         return call
 
-    def _announce(self, last: Call, event: ev.StepRetried | ev.PlanRetried, path: Path, agent: str, how: How) -> None:
-        call = self._begin(last.event, event.at_utc, last.of, path, agent, last.messages, how)
+    def _announce(self, last: Call, event: ev.StepRetried | ev.PlanRetried, agent: str, how: How) -> None:
+        call = self._begin(last.event, event.at_utc, (last.of, last.path), agent, last.messages, how)
         call.ended = "announced"
 
-    def _began(self, of: str, path: Path) -> None:
-        call = self._open.get((of, path))
-        if call is not None:
+    def _began(self, of: _Of, path: Path) -> None:
+        if (call := self._open.get((of, path))) is not None:
             call.ended = "running"
 
-    def _end(self, of: str, path: Path, ended: str, usage: Usage, cost_usd: float | None) -> Call | None:
+    def _end(self, of: _Of, path: Path, ended: str, event: _Ended) -> Call | None:
         call = self._open.pop((of, path), None)
         if call is not None:
-            call.ended, call.usage, call.cost_usd = ended, usage, cost_usd
+            call.ended, call.usage, call.cost_usd = ended, event.usage, event.cost_usd
         return call
-
-    def _retry(self, event: ev.StepRetried) -> None:
-        answered = event.error_code.startswith("Answer")  # an incomplete answer, which is no failed call
-        ended = event.error_code.removeprefix("Answer").lower() if answered else "failed"
-        call = self._end("step", event.path, ended, event.usage, event.cost_usd)
-        if call is None or event.then == "kept":
-            return
-        agent = event.then_agent or self._own.get(event.path, call.agent)
-        self._announce(call, event, event.path, agent, event.then)
 
 
 def servers_by_agent(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple[str, str, bool]]:
     """Returns provider, host and whether it is simulated, by the name of the agent."""
-    known: dict[str, tuple[str, str, bool]] = {
-        spec.name: (spec.provider, server_of(spec), spec.simulated) for spec in pool.workers
-    }
+    known = {spec.name: (provider_of(spec), server_of(spec), spec.simulated) for spec in pool.workers}
     if conductor is not None:
-        known[CONDUCTOR_AGENT] = (
-            "local" if conductor.kind == "local" else "openai",
-            server_of_conductor(conductor),
-            False,
-        )
+        known[CONDUCTOR_AGENT] = provider_of(conductor), server_of(conductor), False
     return known
 
 
 def _beside(pool: PoolInfo, conductor: ConductorInfo | None) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {spec.name: (sent_beside(spec),) for spec in pool.workers if server_of(spec)}
-    if conductor is not None and server_of_conductor(conductor):
-        found[CONDUCTOR_AGENT] = (sent_beside_by_conductor(conductor),)
+    if conductor is not None and server_of(conductor):
+        found[CONDUCTOR_AGENT] = (sent_beside(conductor),)
     return found
 
 

@@ -10,7 +10,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Annotated, Literal, Protocol, Self, get_args
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, TypeAdapter, model_validator
+from pydantic import BaseModel, Field, NonNegativeFloat, NonNegativeInt, PositiveInt, TypeAdapter, model_validator
 
 from conductor_core.chat.messages import (
     ConductorInfo,
@@ -19,11 +19,12 @@ from conductor_core.chat.messages import (
     FinishReason,
     Message,
     OnIncomplete,
+    Packed,
     ToolCall,
     Usage,
+    Weights,
 )
 from conductor_core.chat.progress import Progress
-from conductor_core.precision import Packed
 from conductor_core.run.actor import Caused
 from conductor_core.run.request import Given, RunRequest
 from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput
@@ -77,8 +78,8 @@ ApprovalOf = Literal["plan", "step", "conductor"]
 """What an approval admits: a plan to be carried out, a step to be called, or the Conductor to be asked."""
 
 
-class ApprovalRequested(RunEvent):
-    """A gate holds something back.
+class HeldBack(BaseModel):
+    """What a gate holds back.
 
     Attributes:
         number: counts the requests of this run, from 1.
@@ -89,7 +90,6 @@ class ApprovalRequested(RunEvent):
         most: the highest number of tokens that it can use, by estimate. most_usd: its cost; None: unknown.
     """
 
-    kind: Literal["approval.requested"] = "approval.requested"
     number: PositiveInt
     of: ApprovalOf
     path: Path
@@ -99,6 +99,10 @@ class ApprovalRequested(RunEvent):
     messages: tuple[Message, ...] = ()
     most: Usage = Usage(estimated=True)
     most_usd: float | None = None
+
+
+class ApprovalRequested(RunEvent, HeldBack):
+    kind: Literal["approval.requested"] = "approval.requested"
 
 
 class ApprovalGranted(RunEvent, Caused):
@@ -396,8 +400,8 @@ class PlanEdited(RunEvent, Caused):
         return self
 
 
-class StepStarted(RunEvent):
-    """A step is about to call its worker. The event is durable before a byte leaves for the provider.
+class Sent(BaseModel):
+    """What a step sees.
 
     Attributes:
         identity: digest of what determines the answer (agent, parameters, exact messages).
@@ -405,13 +409,18 @@ class StepStarted(RunEvent):
         granted, withheld: the earlier outputs of this round that are, and are not, in the messages.
     """
 
-    kind: Literal["step.started"] = "step.started"
-    path: Path
     agent: str
     identity: str
     messages: tuple[Message, ...]
     granted: tuple[SharedOutput, ...] = ()
     withheld: tuple[SharedOutput, ...] = ()
+
+
+class StepStarted(RunEvent, Sent):
+    """A step is about to call its worker. The event is durable before a byte leaves for the provider."""
+
+    kind: Literal["step.started"] = "step.started"
+    path: Path
 
 
 class StepDelta(RunEvent):
@@ -473,28 +482,20 @@ class StepRetried(RunEvent):
     loading: bool = False
 
 
-class Answered(RunEvent):
-    """The answer of a step.
+class AnswerParts(BaseModel):
+    """What is known of an answer, in its event and in the trace of its step.
 
     Attributes:
         incomplete: the provider ended the answer for another reason than being done (``length``, ...).
-        cost_usd: None if the price is unknown.
-        cost_estimated: whether the cost is computed from the pool's price, and is not the provider's own figure.
         ending: how the answer ended.
         refusal: what was said instead of an answer. tool_calls: tools that the model called; none of them is run.
         answered_by: the worker that answered instead of the step's own; None for its own.
         passed_on: whether steps that read this one get its output, if that is incomplete.
         departures: how the call or its answer departed from what was asked for.
+        weights: the model that answered, where this program opened its file.
     """
 
-    path: Path
-    output: str
-    output_sha256: str
-    finish_reason: FinishReason
     incomplete: bool = False
-    usage: Usage
-    cost_usd: float | None = None
-    cost_estimated: bool = False
     model: str | None = None
     ending: Ending = "completed"
     refusal: str = ""
@@ -502,6 +503,24 @@ class Answered(RunEvent):
     answered_by: str | None = None
     passed_on: bool = True
     departures: tuple[Departure, ...] = ()
+    weights: Weights | None = None
+
+
+class Answered(RunEvent, AnswerParts):
+    """The answer of a step.
+
+    Attributes:
+        cost_usd: None if the price is unknown.
+        cost_estimated: whether the cost is computed from the pool's price, and is not the provider's own figure.
+    """
+
+    path: Path
+    output: str
+    output_sha256: str
+    finish_reason: FinishReason
+    usage: Usage
+    cost_usd: float | None = None
+    cost_estimated: bool = False
 
 
 class StepCompleted(Answered):
@@ -539,7 +558,7 @@ class StepSkipped(RunEvent):
     because: tuple[Path, ...] = ()
 
 
-class StepReused(Answered):
+class StepReused(Answered, Sent):
     """The recorded answer of an identical step is used. Nothing was sent, and nothing is paid.
 
     Attributes:
@@ -551,11 +570,6 @@ class StepReused(Answered):
     """
 
     kind: Literal["step.reused"] = "step.reused"
-    agent: str
-    identity: str
-    messages: tuple[Message, ...]
-    granted: tuple[SharedOutput, ...] = ()
-    withheld: tuple[SharedOutput, ...] = ()
     source_run_id: str
     source_path: Path
     source_imported: bool = False

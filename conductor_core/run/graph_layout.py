@@ -11,6 +11,7 @@ its lane.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from conductor_core.run.values import Path
 from conductor_core.workflow.topology import layers
@@ -136,7 +137,8 @@ def _columns(reads: Sequence[Sequence[int]]) -> list[list[int]]:
     columns: list[list[int]] = []
     place: dict[int, float] = {}
     for layer in layers(reads):
-        column = sorted(layer, key=lambda index: (_barycentre(reads[index], place), index))
+        means = {index: fmean(place[source] for source in reads[index]) if reads[index] else 0.0 for index in layer}
+        column = sorted(layer, key=lambda index: (means[index], index))
         columns.append(column)
         place |= _centred(column)
     return columns
@@ -145,10 +147,6 @@ def _columns(reads: Sequence[Sequence[int]]) -> list[list[int]]:
 def _centred(column: Sequence[int]) -> dict[int, float]:
     """Returns the row of each step of a column, counted from the column's middle."""
     return {index: place - (len(column) - 1) / 2 for place, index in enumerate(column)}
-
-
-def _barycentre(sources: Sequence[int], place: Mapping[int, float]) -> float:
-    return sum(place[source] for source in sources) / len(sources) if sources else 0.0
 
 
 def _lanes(

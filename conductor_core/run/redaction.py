@@ -71,7 +71,7 @@ class Digests:
         return self._of_outputs.get(digest) or self._other(digest)
 
     def _other(self, digest: str) -> str:
-        return hmac.new(self._salt, digest.encode(), hashlib.sha256).hexdigest() if digest else ""
+        return hmac.new(self._salt, digest.encode(), "sha256").hexdigest() if digest else ""
 
 
 def _digest(text: str) -> str:
@@ -80,47 +80,12 @@ def _digest(text: str) -> str:
 
 MARK = "[redacted]"
 """Stands in a text where a passage was hidden."""
-STRUCTURE = frozenset(
-    [
-        "kind",
-        "run_id",
-        "source_run_id",
-        "parent_run_id",
-        "taken_up",
-        "carried_from",
-        "at_utc",
-        "created_at_utc",
-        "identity",
-        "sha256",
-        "output_sha256",
-        "prompt_sha256",
-        "media_type",
-        "role",
-        "source",
-        "provider",
-        "status",
-        "topology",
-        "finish_reason",
-        "ending",
-        "then",
-        "how",
-        "door",
-        "of",
-        "error_code",
-        "app_version",
-        "code",
-        "field",
-        "device",
-        "dtype",
-        "precision",
-        "usd_per_mtok",
-        "api_key_env",
-        "accepts",
-        "on_incomplete",
-        "gates",
-        "rules",
-    ]
-)
+_OURS = """
+kind run_id source_run_id parent_run_id taken_up carried_from at_utc created_at_utc identity sha256 output_sha256
+prompt_sha256 media_type role source provider status topology finish_reason ending then how door of error_code
+app_version code field device dtype precision usd_per_mtok api_key_env accepts on_incomplete gates rules
+"""
+STRUCTURE = frozenset(_OURS.split())
 """Fields that a program reads and no model writes."""
 _FREE = frozenset(["params"])
 """Fields whose inside is a person's own: no name in there is one of ours."""

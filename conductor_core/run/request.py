@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import Field, NonNegativeInt, model_validator
+from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from conductor_core.chat.messages import ImagePart, Message, OnIncomplete, conversation_of, images_in
 from conductor_core.errors import BadInput
@@ -246,7 +246,6 @@ _last_ms = 0
 
 
 def brief(task: str) -> str:
-    """Returns a task on one line and shortened, to name runs by."""
     line = " ".join(task.split())
     return line if len(line) <= 80 else f"{line[:80]}…"
 
@@ -282,25 +281,18 @@ LEAST_PLANS, USUAL_PLANS, MOST_PLANS = 2, 4, 8
 """How many plans can be asked for at once, for one task."""
 
 
-class RunRequest(Caused):
-    """One run. A process that has the database and the run's id can carry it out.
+class WhatIsAsked(BaseModel):
+    """What a run is asked, in its request and in its trace.
 
     Attributes:
         task: the last turn of the conversation, which a user said.
         images: come with the task.
         turns_before: the turns of the conversation before the task.
-        conductor: as the user named it; None if the request brings a workflow instead.
-        pool: ``rehearsal``, ``paper``, a TOML file, or the recorded pool of another run; None for the settings' pool.
         workflow: carried out as given; None if the Conductor writes one.
         plan_only: whether the run ends when it has a plan.
         parent_run_id: the run of which this is a re-run or a resume. Identical steps reuse its answers.
-        taken_up: runs that the parent itself resumed, latest first. Their answers are reused, too.
         resumed: whether this run resumes its parent where that was interrupted.
-        origins: which step of the parent's plan each step of ``workflow`` is; None if that is unknown.
-        excluded: workers of the pool that this run must not use.
         batch: its place in a file of tasks; None for a run that came alone.
-        on_incomplete, give_question: what happens to a step with an incomplete answer, and whether every step is told
-            the task; None if the pool decides.
         gates: when the run waits for an approval.
         actor, door: who asks, and through which door.
         purpose: what the run is for besides its task, for instance an evaluation; empty if somebody asked for it.
@@ -309,29 +301,54 @@ class RunRequest(Caused):
     """
 
     task: str
-    run_id: str = Field(default_factory=new_run_id)
-    conductor: str | None = None
-    pool: str | PoolInfo | None = None
+    images: tuple[ImagePart, ...] = Field(default=(), max_length=MOST_IMAGES)
+    turns_before: tuple[Message, ...] = ()
     workflow: Workflow | None = None
     limits: Limits = Limits()
     seed: int = 0
     plan_only: bool = False
     parent_run_id: str | None = None
-    taken_up: tuple[str, ...] = ()
     resumed: bool = False
-    origins: Origins | None = None
-    excluded: tuple[str, ...] = ()
     batch: BatchRow | None = None
-    on_incomplete: OnIncomplete | None = None
-    give_question: bool | None = None
     gates: tuple[Gate, ...] = ()
-    images: tuple[ImagePart, ...] = Field(default=(), max_length=MOST_IMAGES)
-    turns_before: tuple[Message, ...] = ()
-    actor: Actor | None = Field(default_factory=local_actor)
-    door: Door | None = "cli"
+    actor: Actor | None = None
+    door: Door | None = None
     purpose: str = ""
     plan_temperature: float | None = Field(None, ge=0, le=MOST_TEMPERATURE, allow_inf_nan=False)
     overrides: Overrides = Overrides()
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(actor=self.actor, door=self.door)
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        return conversation_of(self.task, self.images, self.turns_before)
+
+
+class RunRequest(Caused, WhatIsAsked):
+    """One run. A process that has the database and the run's id can carry it out.
+
+    Attributes:
+        conductor: as the user named it; None if the request brings a workflow instead.
+        pool: ``rehearsal``, ``paper``, a TOML file, or the recorded pool of another run; None for the settings' pool.
+        taken_up: runs that the parent itself resumed, latest first. Their answers are reused, too.
+        origins: which step of the parent's plan each step of ``workflow`` is; None if that is unknown.
+        excluded: workers of the pool that this run must not use.
+        on_incomplete, give_question: what happens to a step with an incomplete answer, and whether every step is told
+            the task; None if the pool decides.
+    """
+
+    run_id: str = Field(default_factory=new_run_id)
+    conductor: str | None = None
+    pool: str | PoolInfo | None = None
+    taken_up: tuple[str, ...] = ()
+    origins: Origins | None = None
+    excluded: tuple[str, ...] = ()
+    on_incomplete: OnIncomplete | None = None
+    give_question: bool | None = None
+    actor: Actor | None = Field(default_factory=local_actor)
+    door: Door | None = "cli"
 
     @property
     def all_images(self) -> tuple[ImagePart, ...]:
@@ -340,7 +357,3 @@ class RunRequest(Caused):
             return ()
         found = (image for turn in self.conversation for image in images_in(turn.content))
         return tuple({image.sha256: image for image in found}.values())
-
-    @property
-    def conversation(self) -> tuple[Message, ...]:
-        return conversation_of(self.task, self.images, self.turns_before)

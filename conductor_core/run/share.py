@@ -81,7 +81,6 @@ def inert_json(value: Any) -> str:
 
 
 def packed(value: Any) -> str:
-    """Returns JSON, compressed, in base64."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 

@@ -14,58 +14,27 @@ from conductor_core.chat.messages import (
     Departure,
     Ending,
     FinishReason,
-    ImagePart,
     Message,
     OnIncomplete,
+    Packed,
     Price,
-    ToolCall,
     Usage,
-    conversation_of,
     sum_of_costs,
 )
 from conductor_core.chat.progress import Progress
 from conductor_core.errors import StoreError
-from conductor_core.precision import Packed
 from conductor_core.run import events as ev
-from conductor_core.run.actor import Actor, Caller, Door
-from conductor_core.run.events import ApprovalOf, Event
-from conductor_core.run.request import Gate, Given, Overrides, RunRequest
-from conductor_core.run.values import Alternatives, BatchRow, Imported, Limits, Path, PoolInfo, SharedOutput, label
+from conductor_core.run.actor import Caller
+from conductor_core.run.events import Event
+from conductor_core.run.request import Given, RunRequest, WhatIsAsked
+from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput, label
 from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 
 # State.
 
-StepStatus = Literal[
-    "waiting",
-    "running",
-    "completed",
-    "refused",
-    "filtered",
-    "cut",
-    "empty",
-    "reused",
-    "written",
-    "failed",
-    "denied",
-    "skipped",
-    "cancelled",
-]
-RunStatus = Literal[
-    "queued",
-    "running",
-    "waiting",
-    "planned",
-    "completed",
-    "refused",
-    "filtered",
-    "cut",
-    "empty",
-    "failed",
-    "denied",
-    "cancelled",
-    "interrupted",
-]
+StepStatus = Literal["waiting", "running", Ending, "reused", "written", "failed", "denied", "skipped", "cancelled"]
+RunStatus = Literal["queued", "running", "waiting", "planned", Ending, "failed", "denied", "cancelled", "interrupted"]
 RoundStatus = Literal["planning", "planned", "stopped", "rejected", "unfinished"]
 
 ENDED_STATUSES: frozenset[str] = frozenset(get_args(RunStatus)) - {"queued", "running", "waiting"}
@@ -104,14 +73,13 @@ class Paid(Mutable):
     cost_at_most: bool = False
 
 
-class StepTrace(Paid):
+class StepTrace(Paid, ev.AnswerParts):
     """The state of a step. ``round`` is set if the step is a recursion: the inner plan and its steps.
 
     Attributes:
         output: the whole answer, what has streamed so far, or the partial text of a failed step.
-        ending, refusal, tool_calls, answered_by, passed_on, departures: see ``StepCompleted``.
         started_ms: since the run began. first_token_ms, duration_ms: since the step started.
-        attempts: the failed calls that another followed.
+        attempts: the failed calls that another followed. answer_usage: of the call that brought the answer, alone.
         given: who wrote or pinned the output; None: the step's worker answered.
     """
 
@@ -130,19 +98,12 @@ class StepTrace(Paid):
     output_sha256: str | None = None
     reasoning: str = ""
     progress: Progress | None = None
-    incomplete: bool = False
     finish_reason: FinishReason | None = None
-    ending: Ending = "completed"
-    refusal: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
-    answered_by: str | None = None
-    passed_on: bool = True
-    departures: tuple[Departure, ...] = ()
-    model: str | None = None
     started_ms: float | None = None
     first_token_ms: float | None = None
     duration_ms: float | None = None
     attempts: list[ev.StepRetried] = Field(default_factory=list)
+    answer_usage: Usage = Usage()
     error_code: str | None = None
     error: str | None = None
     because: tuple[Path, ...] = ()
@@ -228,27 +189,14 @@ class RoundTrace(Paid):
                 yield from step.round.walk()
 
     def rounds(self) -> Iterator["RoundTrace"]:
-        """Yields this round, then the rounds that its steps opened."""
         yield self
         yield from (step.round for step in self.walk() if step.round is not None)
 
 
-class Approval(Mutable):
-    """A request for an approval, and its decision; see ``ApprovalRequested`` and ``ApprovalGranted``.
+class Approval(Mutable, ev.HeldBack):
+    """A request for an approval, and its decision, see ``ApprovalGranted``; ``replaced``: the plan was edited before
+    anybody decided."""
 
-    Attributes:
-        status: ``replaced`` if the plan was edited before anybody decided.
-    """
-
-    number: int
-    of: ApprovalOf
-    path: Path
-    rules: tuple[str, ...]
-    identity: str
-    agent: str = ""
-    messages: tuple[Message, ...] = ()
-    most: Usage
-    most_usd: float | None = None
     requested_at_utc: datetime
     status: Literal["open", "granted", "denied", "replaced"] = "open"
     decided_by: Caller | None = None
@@ -267,11 +215,10 @@ class Approval(Mutable):
         return f"{what} of step {label(self.path)}" if self.path else what
 
 
-class RunTrace(Paid):
+class RunTrace(Paid, WhatIsAsked):
     """The state of a run after ``last_at_ms``.
 
     Attributes:
-        images, turns_before: what came with the task, and the turns of the conversation before it.
         workflow: as the request brought it, until a plan is recorded in ``root``; then, and without one, None.
         approvals: all requests, by ``number`` less one. refused: commands that changed nothing.
         last_command: id of the last command that was answered.
@@ -286,24 +233,9 @@ class RunTrace(Paid):
 
     run_id: str
     status: RunStatus = "running"
-    task: str
-    actor: Actor | None = None
-    door: Door | None = None
-    purpose: str = ""
-    parent_run_id: str | None = None
-    resumed: bool = False
-    images: tuple[ImagePart, ...] = ()
-    turns_before: tuple[Message, ...] = ()
-    batch: BatchRow | None = None
-    plan_only: bool = False
-    workflow: Workflow | None = None
     simulated: bool
-    seed: int = 0
-    plan_temperature: float | None = None
-    overrides: Overrides = Overrides()
     conductor: ConductorInfo | None = None
     pool: PoolInfo
-    limits: Limits
     on_incomplete: OnIncomplete = "allow"
     give_question: bool = False
     imported: Imported | None = None
@@ -319,7 +251,6 @@ class RunTrace(Paid):
     ended_by: Caller | None = None
     traces: tuple[ev.TracesTo, ...] = ()
     traces_fault: str = ""
-    gates: tuple[Gate, ...] = ()
     approvals: list[Approval] = Field(default_factory=list)
     refused: list[ev.CommandRefused] = Field(default_factory=list)
     last_command: int = 0
@@ -329,20 +260,11 @@ class RunTrace(Paid):
     redacted: dict[str, int] = Field(default_factory=dict)
 
     @property
-    def caller(self) -> Caller:
-        return Caller(actor=self.actor, door=self.door)
-
-    @property
-    def conversation(self) -> tuple[Message, ...]:
-        return conversation_of(self.task, self.images, self.turns_before)
-
-    @property
     def ended(self) -> bool:
         return self.status in ENDED_STATUSES
 
     @property
     def imported_answers(self) -> list[StepTrace]:
-        """The steps whose reused answer is that of an imported run, of all rounds."""
         return [step for step in self.walk() if step.reused_from is not None and step.reused_from.imported]
 
     @property
@@ -439,10 +361,7 @@ def apply_approval(trace: RunTrace, event: ev.ApprovalEvent) -> None:
         case ev.ApprovalRequested():
             if event.number != len(trace.approvals) + 1:
                 raise ValueError(f"request {event.number} cannot follow request {len(trace.approvals)}")
-            fields = event.model_dump(exclude={"kind", "run_id", "at_utc", "at_ms", "messages", "most"})
-            trace.approvals.append(
-                Approval(requested_at_utc=event.at_utc, messages=event.messages, most=event.most, **fields)
-            )
+            trace.approvals.append(Approval(requested_at_utc=event.at_utc, **_fields_of(event, Approval)))
         case ev.ApprovalGranted() | ev.ApprovalDenied():
             _decide(trace, event)
         case ev.CommandRefused():
@@ -750,15 +669,15 @@ def _apply_given(step: StepTrace, event: ev.StepGiven) -> None:
 
 
 def _apply_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> None:
-    step.output, step.output_sha256 = event.output, event.output_sha256
-    step.finish_reason, step.incomplete, step.model = event.finish_reason, event.incomplete, event.model
-    step.ending, step.refusal, step.tool_calls = event.ending, event.refusal, event.tool_calls
-    step.answered_by, step.passed_on, step.departures = event.answered_by, event.passed_on, event.departures
+    step.output, step.output_sha256, step.answer_usage = event.output, event.output_sha256, event.usage
+    step.finish_reason = event.finish_reason
+    for name, value in _fields_of(event, ev.AnswerParts).items():
+        setattr(step, name, value)
     if event.reasoning is not None:
         step.reasoning = event.reasoning
 
 
-def _fields_of(event: Event | RunRequest, kind: type[Mutable]) -> dict[str, Any]:
+def _fields_of(event: Event | RunRequest, kind: type[BaseModel]) -> dict[str, Any]:
     """Returns the fields of ``event`` that ``kind`` keeps under the same names."""
     return {name: getattr(event, name) for name in kind.model_fields if hasattr(event, name)}
 
@@ -789,20 +708,19 @@ def _apply_end(trace: RunTrace, event: ev.FinalEvent) -> None:
     trace.last_at_ms = max(trace.last_at_ms, event.at_ms)
     _count_broken_off(trace, event)
     trace.waiting_since_utc, trace.traces_fault = None, event.traces_fault
+    trace.duration_ms = trace.last_at_ms if isinstance(event, ev.RunInterrupted) else event.duration_ms
     match event:
         case ev.RunCompleted():
             trace.status = "planned" if trace.plan_only else event.ending
-            trace.answer, trace.duration_ms = event.answer, event.duration_ms
+            trace.answer = event.answer
         case ev.RunFailed():
-            trace.status, trace.duration_ms = "failed", event.duration_ms
-            trace.error_code, trace.error = event.error_code, event.error
+            trace.status, trace.error_code, trace.error = "failed", event.error_code, event.error
         case ev.RunCancelled():
             trace.last_command = max(trace.last_command, event.command or 0)
-            trace.status, trace.duration_ms, trace.ended_by = "cancelled", event.duration_ms, event.caller
+            trace.status, trace.ended_by = "cancelled", event.caller
         case ev.RunInterrupted():
-            trace.status, trace.duration_ms = "interrupted", max(trace.last_at_ms, event.at_ms)
+            trace.status = "interrupted"
         case ev.RunDenied():
-            trace.duration_ms = event.duration_ms
             deny(trace, event)
         case _:
             assert_never(event)

@@ -6,9 +6,8 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt
 
-from conductor_core.chat.messages import WorkerSpec
+from conductor_core.chat.messages import PrecisionChoice, WorkerSpec
 from conductor_core.errors import BadInput
-from conductor_core.precision import PrecisionChoice
 from conductor_core.run.actor import Caused
 from conductor_core.workflow.model import Frozen
 

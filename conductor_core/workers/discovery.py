@@ -106,6 +106,8 @@ def ready_workers(servers: Sequence[FoundServer]) -> tuple[WorkerSpec, ...]:
     taken: set[str] = set()
     for server in servers:
         for model in server.models:
+            parameters = server.parameters.get(model)
+            size = "" if parameters is None else f" ({in_words(parameters)} parameters)"
             name = _unique(model, server.title, taken)
             taken.add(name.casefold())
             specs.append(
@@ -113,7 +115,7 @@ def ready_workers(servers: Sequence[FoundServer]) -> tuple[WorkerSpec, ...]:
                     name=name,
                     provider="openai",
                     model=model,
-                    description=_described(model, server),
+                    description=f"{model}{size} on this machine, served by {server.title}"[:400],
                     base_url=server.base_url,
                     api_key_env=server.api_key_env,
                     # A local model answers one request at a time well and has no price.
@@ -122,12 +124,6 @@ def ready_workers(servers: Sequence[FoundServer]) -> tuple[WorkerSpec, ...]:
                 )
             )
     return tuple(specs)
-
-
-def _described(model: str, server: FoundServer) -> str:
-    parameters = server.parameters.get(model)
-    size = "" if parameters is None else f" ({in_words(parameters)} parameters)"
-    return f"{model}{size} on this machine, served by {server.title}"[:400]
 
 
 def in_words(parameters: int) -> str:
@@ -231,12 +227,12 @@ def read_models(body: bytes) -> list[tuple[str, str]] | None:
     data: Any = document.get("data") if isinstance(document, dict) else None
     if not isinstance(data, list):
         return None
-    models: Sequence[Any] = [item for item in data if isinstance(item, dict)]
-    return [
-        (item["id"], owner if isinstance(owner := item.get("owned_by"), str) else "")
-        for item in models
-        if isinstance(item.get("id"), str) and _is_name(item["id"])
-    ]
+    found = []
+    for item in data:
+        id_, owner = (item.get("id"), item.get("owned_by")) if isinstance(item, dict) else (None, None)
+        if isinstance(id_, str) and 0 < len(id_) <= 200 and id_ == plain(id_) == masking.known().text(id_):
+            found.append((id_, owner if isinstance(owner, str) else ""))
+    return found
 
 
 def read_context(body: bytes, model: str) -> int | None:
@@ -247,21 +243,14 @@ def read_context(body: bytes, model: str) -> int | None:
     return next((tokens for tokens in sizes if is_count(tokens) and tokens > 0), None)
 
 
-def _is_name(text: str) -> bool:
-    return 0 < len(text) <= 200 and text == plain(text) == masking.known().text(text)
-
-
 def _unique(model: str, title: str, taken: set[str]) -> str:
     """A name for a worker, and for a Conductor: the model's last part, told apart by its server and a number."""
     short = plain(re.sub(r"[\\#]", "-", model.rsplit("/", 1)[-1])[:60]) or title
     name, number = short, 2
-    if name.casefold() in taken or check_name(name) or _means_a_conductor(name):
+    # The shipped Conductor's name, or what would be taken for a conductors file.
+    means_another = name.casefold() == "tiny" or name.casefold().endswith(".toml")
+    if name.casefold() in taken or check_name(name) or means_another:
         name = f"{short} ({title})"
     while name.casefold() in taken:
         name, number = f"{short} ({title} {number})", number + 1
     return name
-
-
-def _means_a_conductor(name: str) -> bool:
-    """Whether it is the shipped one's name, or would be taken for a conductors file."""
-    return name.casefold() == "tiny" or name.casefold().endswith(".toml")

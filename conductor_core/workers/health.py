@@ -10,14 +10,13 @@ from conductor_core.chat.messages import Worker, WorkerSpec
 from conductor_core.errors import WorkerError, WorkerModelUnknown, WorkerRefused
 from conductor_core.files import expand_path
 from conductor_core.inference.generation import ModelUnavailable
-from conductor_core.inference.gguf_file import read_header
 from conductor_core.inference.source import HUB_ID, context_of, local_folder, not_here
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TypedKeys, has_key, one_line
 from conductor_core.providers.client import ModelClient, open_client
 from conductor_core.providers.errors import ServerFault, read_error_reply
 from conductor_core.workers.discovery import read_context, read_models
-from conductor_core.workers.pool import HttpWorker, error_of
+from conductor_core.workers.pool import GgufWorker, HttpWorker, error_of
 from conductor_core.workflow.model import Frozen
 
 _CHECK_S = 10.0
@@ -52,9 +51,6 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
 
     Uses its own connections, so that any event loop can call it. Asks nothing of a local or rehearsal worker.
     """
-    # When used: a pool without such a file needs no llama.cpp.
-    from conductor_core.workers.gguf import GgufWorker
-
     spec = worker.spec
     if not isinstance(worker, HttpWorker):
         if isinstance(worker, GgufWorker):
@@ -72,8 +68,10 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
     started_s, within_s = time.perf_counter(), min(within_s, spec.timeout_s)
     try:
         async with asyncio.timeout(within_s):
-            detail, context = await _ask_for_models(worker)
+            detail, context = await _models_of(worker.client)
         ok = True
+    except ServerFault as fault:
+        ok, detail = False, masking.known().text(str(error_of(fault)))
     except WorkerError as error:
         ok, detail = False, masking.known().text(str(error))
     except TimeoutError:
@@ -83,10 +81,10 @@ async def check_health(worker: Worker, within_s: float = _CHECK_S) -> Health:
 
 
 def _health_of_file(spec: WorkerSpec, file: Path) -> Health:
+    from conductor_core.inference.llama import checked
+
     try:
-        header = read_header(file)
-        if spec.lora is not None:
-            read_header(expand_path(spec.lora))
+        header = checked(file, None if spec.lora is None else expand_path(spec.lora))
     except ModelUnavailable as error:
         return Health(ok=False, latency_ms=None, detail=f"worker {spec.name}: {error}", away=True)
     reads = "" if header.context is None else f"; made for up to {header.context:,} tokens"
@@ -97,18 +95,11 @@ def _health_of_file(spec: WorkerSpec, file: Path) -> Health:
     )
 
 
-async def _ask_for_models(worker: HttpWorker) -> tuple[str, int | None]:
+async def _models_of(client: ModelClient) -> tuple[str, int | None]:
     """What was proven, and the model's context where that is told.
 
-    Raises: WorkerError, if the server is away, refuses the key or does not have the model.
+    Raises: ServerFault if the server is away or refuses the key; WorkerError if it does not have the model.
     """
-    try:
-        return await _models_of(worker.client)
-    except ServerFault as fault:
-        raise error_of(fault) from fault
-
-
-async def _models_of(client: ModelClient) -> tuple[str, int | None]:
     spec, dialect = client.spec, client.dialect
     key = client.key()
     url = httpx2.URL(dialect.models_url(spec))

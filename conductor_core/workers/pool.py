@@ -1,10 +1,14 @@
 """Opens a worker of any real provider. ``providers.client`` asks servers; this makes workers' errors."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from types import MappingProxyType
 
-from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Worker, WorkerSpec
+import httpx2
+
+from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Weights, Worker, WorkerSpec
 from conductor_core.errors import (
     BadInput,
     PoolInvalid,
@@ -16,6 +20,7 @@ from conductor_core.errors import (
     WorkerKeyRefused,
     WorkerLoading,
     WorkerModelUnknown,
+    WorkerModelUnusable,
     WorkerNoImages,
     WorkerOutputTooLarge,
     WorkerRateLimited,
@@ -25,11 +30,23 @@ from conductor_core.errors import (
     WorkerUnpaid,
     WorkerUnreachable,
 )
-from conductor_core.inference.generation import Done, Generation, InferenceError, ModelNotHere, PromptTooLong
+from conductor_core.files import expand_path
+from conductor_core.inference.found import gguf_path
+from conductor_core.inference.generation import (
+    Done,
+    Generation,
+    InferenceError,
+    ModelNotHere,
+    ModelUnavailable,
+    ProcessEnded,
+    PromptTooLong,
+)
+from conductor_core.inference.gguf_file import known_digest
+from conductor_core.inference.llama import REQUEST, URL, checked, shared_llama
 from conductor_core.inference.shared import shared_model
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TYPED_KEY, TypedKeys
-from conductor_core.providers.answer_text import AnswerText
+from conductor_core.providers.answer_text import TURN_TOKENS, AnswerText
 from conductor_core.providers.anthropic import AnthropicDialect
 from conductor_core.providers.client import Dialect, ModelClient
 from conductor_core.providers.errors import FaultKind, ServerFault
@@ -49,13 +66,10 @@ class LocalWorker:
             idle_s: seconds after which a model that nobody asks leaves memory; None: what it was before.
 
         Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know."""
-        if fault := sampling_fault(spec.params, LocalParams):
-            raise PoolInvalid(f"worker {spec.name}: params: {fault}", [fault])
-        self.spec = spec
+        self.spec, self._params = spec, _params_of(spec)
         self._model = shared_model(spec.model)
         if idle_s is not None:
             self._model.idle_s = idle_s
-        self._params = LocalParams.model_validate(dict(spec.params))
 
     async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk, None]:
         """See ``Worker.answer``. Answers of one model wait for each other: it writes one at a time."""
@@ -73,6 +87,7 @@ class LocalWorker:
             async with aclosing(self._model.stream(generation)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Done):
+                        loaded = self._model.loaded
                         for chunk in answer.rest():
                             yield chunk
                         yield Finished(
@@ -80,6 +95,7 @@ class LocalWorker:
                             usage=piece.usage,
                             model=self.spec.model,
                             departures=answer.departures,
+                            weights=loaded and Weights(parameters=loaded.files.parameters),
                         )
                         return
                     allowed -= len(piece.encode())
@@ -96,10 +112,97 @@ class LocalWorker:
         """Nothing to release: the model stays with the process, for all who share it."""
 
 
-def _kind_of(error: InferenceError) -> type[WorkerRefused]:
+SILENCE_S = 3600.0
+"""Seconds between two pieces of a GGUF model's answer: on a slow processor a large one may take its time."""
+
+
+class GgufWorker:
+    """Answers steps with a GGUF file, which llama.cpp runs in a process of ours from the first answer on.
+
+    Attributes: file: the one that ``spec.model`` names.
+    """
+
+    def __init__(self, spec: WorkerSpec, models_folder: Path, data_folder: Path, idle_s: float | None = None) -> None:
+        """``models_folder``: where our own files lie, for a model named by its title (``inference.found``).
+        ``data_folder``: where digests of files are kept. ``idle_s``: seconds without a request after which its process
+        ends; None: what it was before.
+
+        Raises: PoolInvalid if ``spec.params`` holds something that a local model does not know.
+        """
+        self.spec, self._params = spec, _params_of(spec)
+        self._data_folder = data_folder
+        self.file = file = gguf_path(spec.model, models_folder)
+        self._llama = shared_llama(file, None if spec.lora is None else expand_path(spec.lora))
+        if idle_s is not None:
+            self._llama.idle_s = idle_s
+        served = spec.model_copy(update={"model": file.name, "base_url": URL, "params": {}, "timeout_s": SILENCE_S})
+        self._client = ModelClient(
+            served, OpenAIDialect(), f"worker {spec.name}", key_hint="", limit_s=86_400, socket=self._llama.socket
+        )
+
+    async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
+        """See ``Worker.answer``. Answers of one model wait for each other: it writes one at a time."""
+        params, passed = self._params, self.spec.pass_reasoning
+        try:
+            async with self._llama.turn() as turn:
+                inert = await turn.inert(messages)
+                body: Mapping[str, object] = {
+                    **self._client.dialect.body(self._client.spec, inert),
+                    **REQUEST,
+                    "chat_template_kwargs": {"enable_thinking": params.thinking},
+                    "temperature": params.temperature,
+                    "top_p": params.top_p,
+                    "top_k": params.top_k,
+                    "seed": params.seed & 0x7FFFFFFF,
+                    "max_tokens": params.max_tokens,
+                    "cache_prompt": False,
+                    "stop": await asyncio.to_thread(self._ends, inert),
+                }
+                asked = self._client.ask(inert, body, passed=passed, watch=turn.progress(params.max_tokens))
+                async with aclosing(asked) as chunks:
+                    async for chunk in chunks:
+                        if isinstance(chunk, Finished):
+                            yield chunk.model_copy(update={"weights": await asyncio.to_thread(self._weights)})
+                        else:
+                            yield chunk
+        except ServerFault as fault:
+            raise error_of(fault) from fault
+        except (InferenceError, httpx2.TransportError) as error:
+            raise _kind_of(error)(f"worker {self.spec.name}: {error}") from error
+
+    def _ends(self, messages: Sequence[Message]) -> list[str]:
+        """Returns the texts that end an answer.
+
+        A model without a chat template knows no token that ends its turn. It may write one as text, and goes on to its
+        limit with what nobody reads (``providers.answer_text``).
+        """
+        asked = "\n".join(message.text for message in messages)
+        known = checked(self.file).has_chat_template
+        return [] if known else [token for token in TURN_TOKENS if token not in asked]
+
+    def _weights(self) -> Weights:
+        return Weights(parameters=checked(self.file).parameters, sha256=known_digest(self.file, self._data_folder))
+
+    async def aclose(self) -> None:
+        """The model stays with the process, for all who share it."""
+        await self._client.aclose()
+
+
+def _params_of(spec: WorkerSpec) -> LocalParams:
+    """Returns how a model of this machine answers. Raises: PoolInvalid for a parameter that it does not know."""
+    if fault := sampling_fault(spec.params, LocalParams):
+        raise PoolInvalid(f"worker {spec.name}: params: {fault}", [fault])
+    return LocalParams.model_validate(dict(spec.params))
+
+
+def _kind_of(error: Exception) -> type[WorkerError]:
+    if isinstance(error, ProcessEnded):
+        return WorkerStreamCut
     if isinstance(error, PromptTooLong):
         return WorkerContextOverflow
-    return WorkerModelUnknown if isinstance(error, ModelNotHere) else WorkerRefused
+    if isinstance(error, ModelNotHere):
+        return WorkerModelUnknown
+    return WorkerModelUnusable if isinstance(error, ModelUnavailable) else WorkerRefused
 
 
 _ERRORS: Mapping[FaultKind, type[WorkerError]] = MappingProxyType(
@@ -184,8 +287,5 @@ def open_worker(spec: WorkerSpec, settings: Settings, keys: TypedKeys | None = N
     if spec.provider == "local":
         return LocalWorker(spec, settings.model_idle_s)
     if spec.provider == "gguf":
-        # When used: a pool without such a file needs no llama.cpp.
-        from conductor_core.workers.gguf import GgufWorker
-
-        return GgufWorker(spec, settings.models_folder, settings.model_idle_s)
+        return GgufWorker(spec, settings.models_folder, settings.data_folder, settings.model_idle_s)
     raise BadInput(f"worker {spec.name}: a rehearsal worker is simulated and has no provider to open")

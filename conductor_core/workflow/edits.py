@@ -10,10 +10,10 @@ renumbered but never removed, so that validation goes on reporting them.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from conductor_core.workflow.model import AccessList, Frozen, Step, Workflow
+from conductor_core.workflow.model import Frozen, Step, Workflow
 
 Origins = tuple[int | None, ...]
 """For each step of the later plan its index in the earlier one; None: it is new."""
@@ -288,24 +288,20 @@ def add_step(workflow: Workflow, index: int, step: Step) -> Workflow:
 
     The access list of ``step`` itself is taken as it is, in the new numbering. Raises: IndexError.
     """
-    if not 0 <= index <= len(workflow.steps):
-        raise IndexError(f"a step can be added at 0 to {len(workflow.steps)}, not at {index}")
-    steps = [_renumbered(old, lambda read: read + (read >= index)) for old in workflow.steps]
+    count = len(workflow.steps)
+    if not 0 <= index <= count:
+        raise IndexError(f"a step can be added at 0 to {count}, not at {index}")
+    steps, _ = _rearranged(workflow, {old: old + (old >= index) for old in range(count)}, count + 1)
     return Workflow(steps=(*steps[:index], step, *steps[index:]))
 
 
 def remove_step(workflow: Workflow, index: int) -> tuple[Workflow, tuple[Reference, ...]]:
     """Removes step ``index``. Also returns the references to it, which go with it. Raises: IndexError."""
     workflow.require(index)
-    kept: list[Step] = []
-    removed: list[Reference] = []
-    for reader, step in enumerate(workflow.steps):
-        if reader == index:
-            continue
-        if step.access_list != "all" and index in step.access_list:
-            removed.append(Reference(reader, index))
-        kept.append(_renumbered(step, lambda read: None if read == index else read - (read > index)))
-    return Workflow(steps=tuple(kept)), tuple(removed)
+    count = len(workflow.steps)
+    now = {old: old - (old > index) for old in range(count) if old != index}
+    steps, dropped = _rearranged(workflow, now, count - 1)
+    return Workflow(steps=steps), dropped
 
 
 def move_step(workflow: Workflow, from_index: int, to_index: int) -> tuple[Workflow, tuple[Reference, ...]]:
@@ -318,20 +314,8 @@ def move_step(workflow: Workflow, from_index: int, to_index: int) -> tuple[Workf
     workflow.require(to_index)
     order = list(range(len(workflow.steps)))
     order.insert(to_index, order.pop(from_index))
-    new_index = {old: new for new, old in enumerate(order)}
-    dropped: list[Reference] = []
-    moved: list[Step] = []
-    for old_reader in order:
-
-        def renumber(read: int, reader: int = old_reader) -> int | None:
-            new = new_index.get(read, read)
-            lost = read in new_index and read < reader and new > new_index[reader]
-            if lost and Reference(reader, read) not in dropped:
-                dropped.append(Reference(reader, read))
-            return None if lost else new
-
-        moved.append(_renumbered(workflow.steps[old_reader], renumber))
-    return Workflow(steps=tuple(moved)), tuple(sorted(dropped))
+    steps, dropped = _rearranged(workflow, {old: new for new, old in enumerate(order)}, len(order))
+    return Workflow(steps=steps), dropped
 
 
 def replace_step(workflow: Workflow, index: int, step: Step) -> Workflow:
@@ -340,8 +324,28 @@ def replace_step(workflow: Workflow, index: int, step: Step) -> Workflow:
     return Workflow(steps=(*workflow.steps[:index], step, *workflow.steps[index + 1 :]))
 
 
-def _renumbered(step: Step, renumber: Callable[[int], int | None]) -> Step:
-    access_list: AccessList = step.access_list
-    if access_list != "all":
-        access_list = tuple(new for new in map(renumber, access_list) if new is not None)
-    return Step(instruction=step.instruction, agent=step.agent, access_list=access_list)
+def _rearranged(
+    workflow: Workflow, now: Mapping[int, int], count: int
+) -> tuple[tuple[Step, ...], tuple[Reference, ...]]:
+    """Returns the steps in another order, and the references that go: to a step without a place, or to a later one now.
+
+    Args:
+        now: the new place of each step by its old one. count: how many steps there are then.
+    """
+    known = len(workflow.steps)
+    dropped: set[Reference] = set()
+
+    def renumbered(reader: int) -> Step:
+        step = workflow.steps[reader]
+        if step.access_list == "all":
+            return step
+        kept: list[int] = []
+        for read in step.access_list:
+            new = now.get(read) if 0 <= read < known else read + (count - known if read > 0 else 0)
+            if new is None or (0 <= read < reader and new > now[reader]):
+                dropped.add(Reference(reader, read))
+            else:
+                kept.append(new)
+        return step.model_copy(update={"access_list": tuple(kept)})
+
+    return tuple(map(renumbered, sorted(now, key=now.__getitem__))), tuple(sorted(dropped))

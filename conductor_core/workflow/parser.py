@@ -85,7 +85,6 @@ def read_agent(node: Node, notes: Notes, step: int, *, by_name_only: bool = Fals
 
 
 def read_instruction(node: Node, notes: Notes, step: int) -> str | None:
-    """The instruction's text; None, with a fault, if it is no string."""
     if node.kind == "string":
         return node.text
     if node.kind == "list" and len(node.items) == 1 and node.items[0].kind == "string" and node.closed:
@@ -98,7 +97,6 @@ def read_instruction(node: Node, notes: Notes, step: int) -> str | None:
 
 
 def read_access(node: Node, notes: Notes, step: int) -> AccessList | None:
-    """The access list; None, with a fault, if it is none."""
     whole = _access_word(node, notes, step)
     if whole is not None:
         return whole
@@ -176,7 +174,6 @@ def _inner_access(item: Node, notes: Notes, step: int) -> AccessList | None:
 
 
 def _indices_in(text: str) -> tuple[int, ...] | None:
-    """The indices in a text like ``0``, ``step 1`` or ``[0, 2]``."""
     if len(text) > _MOST_CHARACTERS:
         return None
     matches = [_INDEX.fullmatch(part.strip()) for part in text.strip().strip("[]()").split(",")]
@@ -314,7 +311,6 @@ class _Head:
 
 
 def _heads(text: str, allowance: Allowance) -> list[_Head]:
-    """Yields all heads in order, as far as the allowance reaches."""
     heads: list[_Head] = []
     for match in _HEAD.finditer(text):
         if not allowance.spend(_PIECES_OF_A_HEAD, match.start()):
@@ -629,7 +625,6 @@ def parse_completion(text: str) -> Parsed:
 
 
 def parse_workflow_file(text: str) -> Parsed:
-    """The workflow in a file: JSON ``{"task", "steps": [...]}``, or any text with the three lists."""
     if len(text) > MAX_CHARACTERS:
         return _too_large(text, MAX_CHARACTERS)
     text = text.removeprefix("\ufeff")
@@ -710,7 +705,6 @@ def _note_end(found: Assignment, attempt: ParseAttempt, notes: Notes) -> None:
 
 
 def _note_lengths(attempt: ParseAttempt, notes: Notes) -> None:
-    """Notes which of the three lists is missing, or shorter than another."""
     lengths = {found.field: len(found.node.items) for found in attempt}
     cut = any(fault.code in ("cut_off", "too_large") for fault in notes.faults)
     missing = [field for field in _LISTS if field not in lengths]
@@ -766,9 +760,5 @@ def to_lists(workflow: Workflow, agents: Sequence[str | None]) -> str:
 
 def to_json(workflow: Workflow, task: str | None = None) -> str:
     """A workflow file: ``{"task", "steps": [{"instruction", "agent", "access_list"}]}``, agents by name."""
-    steps = [
-        {"instruction": step.instruction, "agent": step.agent, "access_list": step.access_list}
-        for step in workflow.steps
-    ]
-    content = {"steps": steps} if task is None else {"task": task, "steps": steps}
+    content = ({} if task is None else {"task": task}) | workflow.model_dump(mode="json")
     return json.dumps(content, ensure_ascii=False, indent=2) + "\n"

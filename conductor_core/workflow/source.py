@@ -135,35 +135,45 @@ class SourceText:
         return lines, max(text.rfind("\n", begin, offset) + 1, carriage + 1, start)
 
 
-class Notes:
-    """Collects the faults and repairs of one reading: the first ``MOST_NOTES`` of each, and how many more there are.
+class Faults:
+    """Collects the first ``MOST_NOTES`` faults. ``more_faults``: those that were counted but not kept."""
 
-    Attributes:
-        more_faults: faults that were counted but not kept.
-    """
-
-    def __init__(self, source: SourceText) -> None:
-        self.source = source
+    def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.more_faults = 0
-        self._repairs: list[tuple[int, str]] = []
-        if source.replaced_at is not None:
-            self.repair(source.replaced_at, "replaced half a character (a lone surrogate), which no text can hold")
 
     @property
     def full(self) -> bool:
         """Whether a further fault is only counted: its message need not be made."""
         return len(self.faults) >= MOST_NOTES
 
+    def fault_at(self, at: Position | None, code: str, message: str, step: int | None, field: Place) -> None:
+        if self.full:
+            self.more_faults += 1
+        else:
+            self.faults.append(fault_of(at, code, message, step, field))
+
+
+def fault_of(at: Position | None, code: str, message: str, step: int | None, field: Place) -> Fault:
+    line, column = (at.line, at.column) if at else (None, None)
+    return Fault(code=code, message=message, step=step, field=field, line=line, column=column)
+
+
+class Notes(Faults):
+    """Collects the faults and repairs of one reading: the first ``MOST_NOTES`` of each, and how many more there are."""
+
+    def __init__(self, source: SourceText) -> None:
+        super().__init__()
+        self.source = source
+        self._repairs: list[tuple[int, str]] = []
+        if source.replaced_at is not None:
+            self.repair(source.replaced_at, "replaced half a character (a lone surrogate), which no text can hold")
+
     def fault(
         self, code: str, message: str, offset: int, *, step: int | None = None, field: Place = "workflow"
     ) -> None:
         """Notes what is wrong at ``offset``, in one whole sentence."""
-        if self.full:
-            self.more_faults += 1
-            return
-        at = self.source.position(offset)
-        self.faults.append(Fault(code=code, message=message, step=step, field=field, line=at.line, column=at.column))
+        self.fault_at(None if self.full else self.source.position(offset), code, message, step, field)
 
     def repair(self, offset: int, sentence: str) -> None:
         """Notes what was read otherwise than written; ``sentence`` has no capital and no full stop."""
@@ -200,7 +210,6 @@ class Notes:
 
 
 def without_halves(text: str) -> str:
-    """``text`` with U+FFFD in the place of each half character."""
     return _SURROGATE.sub("\ufffd", text)
 
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from conductor_core.errors import BadInput
-from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Fault, Frozen, Place, Step, Workflow, readable
-from conductor_core.workflow.source import MOST_NOTES, Parsed, Position, RawStep, shorten
+from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Fault, Frozen, Step, Workflow, readable
+from conductor_core.workflow.source import MOST_NOTES, Faults, Parsed, RawStep, fault_of, shorten
 
 Reads = Sequence[tuple[int, ...]]
 
@@ -70,9 +70,9 @@ def findings(steps: Sequence[RawStep], names: Sequence[str | None], reads: Reads
             continue
         words = raw.instruction[:_LONGEST_READ]
         if said := _blind_verifier(steps, index, words, reads):
-            yield _finding("verifier_sees_nothing", said, index, "access_list", raw)
+            yield fault_of(raw.position("access_list"), "verifier_sees_nothing", said, index, "access_list")
         elif said := _granted_too_much(steps, index, words, reads[index]):
-            yield _finding("grants_more_than_named", said, index, "access_list", raw)
+            yield fault_of(raw.position("access_list"), "grants_more_than_named", said, index, "access_list")
 
 
 def _unread(steps: Sequence[RawStep], reads: Reads) -> Iterator[Fault]:
@@ -86,7 +86,8 @@ def _unread(steps: Sequence[RawStep], reads: Reads) -> Iterator[Fault]:
     for index, raw in enumerate(steps[:last]):
         if index not in read:
             said = f"No step reads the output of step {index}, and it is not the answer: let a later step read it, or "
-            yield _finding("unread_output", f"{said}remove step {index}.", index, "workflow", raw)
+            said += f"remove step {index}."
+            yield fault_of(raw.position("workflow"), "unread_output", said, index, "workflow")
         elif index not in leading and reads[last]:
             readers = [reader for reader in range(last) if index in reads[reader]]
             read_it, does = ("reads it", "it does") if len(readers) == 1 else ("read it", "they do")
@@ -94,10 +95,10 @@ def _unread(steps: Sequence[RawStep], reads: Reads) -> Iterator[Fault]:
                 f"The answer does not rest on step {index}: only {_steps(readers)} {read_it}, and {does} not lead to "
                 "the answer. Let a step that does read it, or remove it."
             )
-            yield _finding("off_the_answers_path", said, index, "workflow", raw)
+            yield fault_of(raw.position("workflow"), "off_the_answers_path", said, index, "workflow")
     if not reads[last]:
         said = f"Step {last} gives the answer but reads none of the other steps: let it read those that it rests on."
-        yield _finding("answer_reads_nothing", said, last, "access_list", steps[last])
+        yield fault_of(steps[last].position("access_list"), "answer_reads_nothing", said, last, "access_list")
 
 
 def _duplicates(steps: Sequence[RawStep], names: Sequence[str | None], reads: Reads) -> Iterator[Fault]:
@@ -113,7 +114,7 @@ def _duplicates(steps: Sequence[RawStep], names: Sequence[str | None], reads: Re
                 f"Step {index} repeats step {earlier}: same agent, instruction and inputs. Remove one, or let a later "
                 f"step compare both."
             )
-            yield _finding("duplicate_step", said, index, "workflow", raw)
+            yield fault_of(raw.position("workflow"), "duplicate_step", said, index, "workflow")
 
 
 def _blind_verifier(steps: Sequence[RawStep], index: int, words: str, reads: Reads) -> str | None:
@@ -184,12 +185,6 @@ def _steps(indices: Sequence[int]) -> str:
     """Returns ``step 1`` or ``steps 0, 2 and 3``."""
     *first, last = map(str, indices)
     return f"steps {', '.join(first)} and {last}" if first else f"step {last}"
-
-
-def _finding(code: str, message: str, step: int, field: Place, raw: RawStep) -> Fault:
-    at = raw.position(field)
-    line, column = (at.line, at.column) if at else (None, None)
-    return Fault(code=code, message=message, step=step, field=field, line=line, column=column)
 
 
 # Rules.
@@ -263,12 +258,12 @@ def validate(
     steps = subject.steps or ()
     check = _Check(steps, agents, allow_recursion)
     if subject.is_stop and not stop_allowed:
-        check.fault("empty_workflow", "The workflow has no steps.", None, "workflow", subject.at)
+        check.fault_at(subject.at, "empty_workflow", "The workflow has no steps.", None, "workflow")
     count = len(steps) + subject.more_steps
     if count > max_steps or subject.more_steps:
         first = min(max_steps, len(steps) - 1)
         message = f"The workflow has {count} steps; at most {min(max_steps, len(steps))} are allowed."
-        check.fault("too_many_steps", message, first, "workflow", steps[first].position("workflow"))
+        check.fault_at(steps[first].position("workflow"), "too_many_steps", message, first, "workflow")
     names = [check.step(index) for index in range(len(steps))]
     if images is not None and not subject.is_stop:
         check.images(names, images)
@@ -294,40 +289,27 @@ def _workflow(steps: Sequence[RawStep], names: Sequence[str | None]) -> Workflow
     return Workflow(steps=tuple(complete))
 
 
-class _Check:
+class _Check(Faults):
     """The faults of one workflow, step by step."""
 
     def __init__(self, steps: Sequence[RawStep], agents: Sequence[str | None], allow_recursion: bool) -> None:
-        self.faults: list[Fault] = []
-        self.more_faults = 0
+        super().__init__()
         self._steps = steps
         self._agents = agents
         self._allow_recursion = allow_recursion
-
-    @property
-    def full(self) -> bool:
-        """Whether a further fault is only counted: its message need not be made."""
-        return len(self.faults) >= MOST_NOTES
-
-    def fault(self, code: str, message: str, step: int | None, field: Place, at: Position | None) -> None:
-        if self.full:
-            self.more_faults += 1
-            return
-        self.faults.append(_fault(code, message, step, field, at))
 
     def step(self, index: int) -> str | None:
         """Checks one step. The name of its agent, None if there is no such agent or it was not readable."""
         raw = self._steps[index]
         if raw.instruction is not None and not raw.instruction.strip():
             message = f"Step {index} has an empty instruction."
-            self.fault("empty_instruction", message, index, "instruction", raw.instruction_at)
+            self.fault_at(raw.instruction_at, "empty_instruction", message, index, "instruction")
         if raw.access_list is not None and raw.access_list != "all":
             for read in dict.fromkeys(raw.access_list):
                 self._reference(index, read)
         return None if raw.agent is None else self._agent(index, raw.agent)
 
     def images(self, names: Sequence[str | None], given: ImagesGiven) -> None:
-        """Checks that every step that is given the images can take them, and that one is given them."""
         seen = False
         for index, (raw, name) in enumerate(zip(self._steps, names, strict=True)):
             with_task = given.every_step or raw.instruction is None or QUESTION in raw.instruction
@@ -336,10 +318,10 @@ class _Check:
                 continue
             able = ", ".join(agent for agent in self._agents if agent in given.agents)
             message = f"Step {index} is given the task's image, which {name} does not accept; {able} would."
-            self.fault("image_not_accepted", message, index, "agent", raw.agent_at)
+            self.fault_at(raw.agent_at, "image_not_accepted", message, index, "agent")
         if self._steps and not seen:
             message = f"No step is given the task's image: write {QUESTION} in the instruction of one."
-            self.fault("image_not_given", message, 0, "instruction", self._steps[0].instruction_at)
+            self.fault_at(self._steps[0].instruction_at, "image_not_given", message, 0, "instruction")
 
     def _agent(self, index: int, agent: int | str) -> str | None:
         if isinstance(agent, str):
@@ -351,11 +333,10 @@ class _Check:
             return CONDUCTOR_AGENT
         hint = "" if self.full else self._hint(agent)
         message = f"Step {index}: the pool has no agent {shorten(str(agent), 80)}{hint}"
-        self.fault("unknown_agent", message, index, "agent", self._steps[index].agent_at)
+        self.fault_at(self._steps[index].agent_at, "unknown_agent", message, index, "agent")
         return None
 
     def _hint(self, agent: int | str) -> str:
-        """What would be right: a close match, and what the pool has."""
         close = ""
         if isinstance(agent, str):
             names = {name.casefold(): name for name in self._agents if name is not None}
@@ -381,7 +362,7 @@ class _Check:
             code, why = "forward_reference", f"only earlier steps can be read{_earlier(index)}"
         else:
             return
-        self.fault(code, f"Step {index} reads step {read}: {why}.", index, "access_list", place)
+        self.fault_at(place, code, f"Step {index} reads step {read}: {why}.", index, "access_list")
 
 
 def _earlier(index: int) -> str:
@@ -417,12 +398,12 @@ def _untold(steps: Sequence[RawStep], names: Sequence[str | None], task: str) ->
     elsewhere = any(QUESTION in (raw.instruction or "") for raw in steps)
     where = "only steps whose output does not reach the answer say" if elsewhere else "no instruction says"
     return [
-        _fault(
+        fault_of(
+            steps[index].instruction_at,
             UNTOLD,
             f"Step {index} does not receive the task, nor does any step that leads to the answer: {where} {QUESTION}.",
             index,
             "instruction",
-            steps[index].instruction_at,
         )
         for index in sorted(counts)
         if not reads[index]
@@ -431,11 +412,6 @@ def _untold(steps: Sequence[RawStep], names: Sequence[str | None], task: str) ->
 
 def _reads(steps: Sequence[RawStep]) -> list[tuple[int, ...]]:
     return [readable(raw.access_list or (), index) for index, raw in enumerate(steps)]
-
-
-def _fault(code: str, message: str, step: int | None, field: Place, at: Position | None) -> Fault:
-    line, column = (at.line, at.column) if at else (None, None)
-    return Fault(code=code, message=message, step=step, field=field, line=line, column=column)
 
 
 # Plans that a person gave.

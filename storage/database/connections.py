@@ -57,25 +57,6 @@ class ReadOnlyMedia:
 
     def connect(self) -> sqlite3.Connection:
         """Returns a connection that only reads. Raises: sqlite3.Error, OSError, StoreError."""
-        connection = self._connect()
-        try:
-            version = schema.read_version(connection, self._path)
-            if version != schema.HEAD:
-                raise StoreReadOnly(
-                    f"the database {self._path} is of schema {version} and cannot be brought to {schema.HEAD} where it "
-                    "is: copy it to a place that can be written"
-                )
-            connection.execute("PRAGMA query_only=ON")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def close(self) -> None:
-        if self._copy is not None:
-            self._copy.cleanup()
-
-    def _connect(self) -> sqlite3.Connection:
         if self._copy is None:
             try:
                 return self._open(self._path, "mode=ro")
@@ -88,10 +69,20 @@ class ReadOnlyMedia:
             self._copy = self._copied(wal)
         return self._open(Path(self._copy.name) / self._path.name, "mode=rw")
 
+    def close(self) -> None:
+        if self._copy is not None:
+            self._copy.cleanup()
+
     def _open(self, path: Path, mode: str) -> sqlite3.Connection:
         connection = connect(path, mode, self._busy_timeout_s)
         try:
-            connection.execute("SELECT count(*) FROM sqlite_master")
+            version = schema.read_version(connection, self._path)
+            if version != schema.HEAD:
+                raise StoreReadOnly(
+                    f"the database {self._path} is of schema {version} and cannot be brought to {schema.HEAD} where it "
+                    "is: copy it to a place that can be written"
+                )
+            connection.execute("PRAGMA query_only=ON")
         except BaseException:
             connection.close()
             raise
@@ -116,8 +107,6 @@ class ReadOnlyMedia:
 
 BUSY_TIMEOUT_S = 10.0
 _READERS = 32
-_TASK_TYPE = "SELECT typeof(task) FROM runs WHERE run_id = ?"
-"""Of the texts of a run, its row has the task from the first event on."""
 _ONLY_READ = "until then its runs can be read, which nothing records, but nothing can be run"
 
 
@@ -158,20 +147,17 @@ class Database:
             self._lock = FileLock(self._beside(".lock"))
         try:
             with self.writing(), errors.translated(self.path):
-                self._make_private()
+                # The file is for its owner alone, and all beside it; SQLite makes its files beside it like it.
+                if not self.path.exists():
+                    os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+                beside = [self._beside(suffix) for suffix in ("-wal", "-shm", "-journal", ".lock", ".keys")]
+                keep_private(self.path, *beside)
+                keep_private(self._beside(".owners"), self._beside(".evidence"), levels=1)
                 self._open_writer()
         except BaseException:
             self._lock.close()
             self._lock = None
             raise
-
-    def _make_private(self) -> None:
-        """Makes the file if there is none, for its owner alone, and has all beside it be so. SQLite makes its files
-        beside it like it. Raises: OSError."""
-        if not self.path.exists():
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        keep_private(self.path, *(self._beside(suffix) for suffix in ("-wal", "-shm", "-journal", ".lock", ".keys")))
-        keep_private(self._beside(".owners"), self._beside(".evidence"), levels=1)
 
     def _refuse_other_files(self) -> None:
         """Refuses a file that is not a database before writing beside it. Raises: OSError, sqlite3.Error."""
@@ -274,7 +260,11 @@ class Database:
     def _reader(self) -> sqlite3.Connection:
         with suppress(IndexError):
             return self._idle.pop()
-        connection = self._connect_reader() if self._media is None else self._media.connect()
+        if self._media is not None:
+            connection = self._media.connect()
+        else:
+            connection = connect(self.path, "mode=ro", self.busy_timeout_s)
+            connection.execute("PRAGMA query_only=ON")
         connection.create_function("plain", 3, self._plain)
         return connection
 
@@ -288,7 +278,8 @@ class Database:
     def _is_encrypted(self, run_id: str) -> bool | None:
         """Whether a run is stored encrypted; None: there is no such run. Raises: StoreError."""
         with self.reading() as connection:
-            row = connection.execute(_TASK_TYPE, (run_id,)).fetchone()
+            # Of the texts of a run, its row has the task from the first event on.
+            row = connection.execute("SELECT typeof(task) FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         return None if row is None else row[0] == "blob"
 
     def _close_idle(self) -> None:
@@ -351,17 +342,12 @@ class Database:
                     self.writer.close()
         finally:
             if self._gone_reported:
-                self._empty_wal()
+                # The whole WAL goes into the file that was opened, wherever that is now. Otherwise a new file in its
+                # place would be read together with a WAL that is not its own.
+                with suppress(StoreError), errors.translated(self.path):
+                    self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self.writer.close()
             self._lock.close()
-
-    def _empty_wal(self) -> None:
-        """Moves the whole WAL into the file that was opened, wherever that is now, and leaves an empty WAL.
-
-        Otherwise a new file in its place would be read together with a WAL that is not its own.
-        """
-        with suppress(StoreError), errors.translated(self.path):
-            self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _open_writer(self) -> None:
         self._writer = self._connect_writer()
@@ -382,11 +368,6 @@ class Database:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA wal_autocheckpoint=10000")
-        return connection
-
-    def _connect_reader(self) -> sqlite3.Connection:
-        connection = connect(self.path, "mode=ro", self.busy_timeout_s)
-        connection.execute("PRAGMA query_only=ON")
         return connection
 
 

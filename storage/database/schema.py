@@ -8,11 +8,17 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from conductor_core.errors import StoreError, StoreTooNew
 from storage import errors
 from storage.merkle.chain import add_record
+
+if TYPE_CHECKING:
+    from sqlmodel import SQLModel
 
 # The text is what SQLite keeps of a statement, to the sign: the audit compares it.
 _BASELINE = """\
@@ -33,15 +39,6 @@ CREATE TABLE events (
 	at_utc TEXT NOT NULL,
 	payload TEXT NOT NULL
 , position INTEGER)
-
-CREATE INDEX ix_events_run_id_sequence ON events (run_id, sequence)
-
-CREATE TRIGGER events_no_update BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END
-
-CREATE TRIGGER events_no_delete BEFORE DELETE ON events \
-WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = OLD.run_id) \
-OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) \
-BEGIN SELECT RAISE(ABORT, 'events are only ever added'); END
 
 -- A run for lists (storage.records.RunSummary), changed in the transaction of the event that changes it.
 -- sequence: of its run.created; the order of the list.
@@ -84,18 +81,6 @@ recorded BOOLEAN DEFAULT '0' NOT NULL, batch_name TEXT, batch_size INTEGER,
 	PRIMARY KEY (run_id)
 )
 
-CREATE UNIQUE INDEX ix_runs_sequence ON runs (sequence)
-
-CREATE INDEX ix_runs_status_sequence ON runs (status, sequence)
-
-CREATE INDEX ix_runs_parent_run_id ON runs (parent_run_id)
-
-CREATE INDEX ix_runs_batch_id_sequence ON runs (batch_id, sequence)
-
-CREATE INDEX ix_runs_created_at_utc ON runs (created_at_utc)
-
-CREATE INDEX ix_runs_asked_for ON runs (sequence) WHERE asked_for IS NOT NULL
-
 -- The latest stored fold of a run: its trace after the event sequence.
 -- fold_digest: of the code that folded it; a snapshot of other code is ignored.
 -- events_sha256: of the run's events up to sequence as written: if it differs now, an event was changed.
@@ -122,14 +107,6 @@ CREATE TABLE deletions (
 	events_sha256 TEXT NOT NULL
 , actor TEXT, erased BOOLEAN DEFAULT '0' NOT NULL)
 
-CREATE UNIQUE INDEX ix_deletions_run_id ON deletions (run_id)
-
-CREATE TRIGGER deletions_no_update BEFORE UPDATE ON deletions \
-BEGIN SELECT RAISE(ABORT, 'deletions are only ever added'); END
-
-CREATE TRIGGER deletions_no_delete BEFORE DELETE ON deletions \
-BEGIN SELECT RAISE(ABORT, 'deletions are only ever added'); END
-
 -- A hold placed on a run (held) or taken off; the last one counts.
 CREATE TABLE holds (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -138,12 +115,6 @@ CREATE TABLE holds (
 	at_utc TEXT NOT NULL,
 	"door" TEXT NOT NULL
 , actor TEXT)
-
-CREATE INDEX ix_holds_run_id_id ON holds (run_id, id)
-
-CREATE TRIGGER holds_no_update BEFORE UPDATE ON holds BEGIN SELECT RAISE(ABORT, 'holds are only ever added'); END
-
-CREATE TRIGGER holds_no_delete BEFORE DELETE ON holds BEGIN SELECT RAISE(ABORT, 'holds are only ever added'); END
 
 -- A command to a run (conductor_core.run.commands) and its proof, as JSON. It goes only with its run.
 CREATE TABLE commands (
@@ -154,16 +125,6 @@ CREATE TABLE commands (
 	payload TEXT NOT NULL
 )
 
-CREATE INDEX ix_commands_run_id_id ON commands (run_id, id)
-
-CREATE TRIGGER commands_no_update BEFORE UPDATE ON commands \
-BEGIN SELECT RAISE(ABORT, 'commands are only ever added'); END
-
-CREATE TRIGGER commands_no_delete BEFORE DELETE ON commands \
-WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = OLD.run_id) \
-OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) \
-BEGIN SELECT RAISE(ABORT, 'commands are only ever added'); END
-
 -- Bytes that events name by their digest, each kept once: the images of tasks.
 CREATE TABLE contents (
 	sha256 TEXT NOT NULL,
@@ -173,12 +134,6 @@ CREATE TABLE contents (
 	PRIMARY KEY (sha256)
 )
 
-CREATE TRIGGER contents_no_update BEFORE UPDATE ON contents BEGIN SELECT RAISE(ABORT, 'contents are never changed'); END
-
-CREATE TRIGGER contents_no_delete BEFORE DELETE ON contents \
-WHEN EXISTS (SELECT 1 FROM run_contents WHERE sha256 = OLD.sha256) \
-BEGIN SELECT RAISE(ABORT, 'a run names this content'); END
-
 -- Which run's run.created names which content. A content that no run names goes with the last that did.
 CREATE TABLE run_contents (
 	run_id TEXT NOT NULL,
@@ -186,28 +141,12 @@ CREATE TABLE run_contents (
 	PRIMARY KEY (run_id, sha256)
 )
 
-CREATE INDEX ix_run_contents_sha256 ON run_contents (sha256)
-
-CREATE TRIGGER run_contents_no_update BEFORE UPDATE ON run_contents \
-BEGIN SELECT RAISE(ABORT, 'contents are never changed'); END
-
-CREATE TRIGGER run_contents_no_delete BEFORE DELETE ON run_contents \
-WHEN NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = OLD.run_id) \
-OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1) \
-BEGIN SELECT RAISE(ABORT, 'a run keeps its contents'); END
-
 -- The one row of the evidence: the log's name, and the sequence from which on events have a leaf.
 CREATE TABLE evidence_log (
 	origin TEXT NOT NULL,
 	covered_from INTEGER NOT NULL,
 	PRIMARY KEY (origin)
 )
-
-CREATE TRIGGER evidence_log_no_update BEFORE UPDATE ON evidence_log \
-BEGIN SELECT RAISE(ABORT, 'evidence_log are only ever added'); END
-
-CREATE TRIGGER evidence_log_no_delete BEFORE DELETE ON evidence_log \
-BEGIN SELECT RAISE(ABORT, 'evidence_log are only ever added'); END
 
 -- The leaf of an event, or of a record that is kept here.
 -- position: in the log's Merkle tree; 0, 1, 2 and so on, without gaps.
@@ -220,12 +159,6 @@ CREATE TABLE leaves (
 	PRIMARY KEY (position)
 )
 
-CREATE INDEX ix_leaves_records ON leaves (run_id) WHERE record IS NOT NULL
-
-CREATE TRIGGER leaves_no_update BEFORE UPDATE ON leaves BEGIN SELECT RAISE(ABORT, 'leaves are only ever added'); END
-
-CREATE TRIGGER leaves_no_delete BEFORE DELETE ON leaves BEGIN SELECT RAISE(ABORT, 'leaves are only ever added'); END
-
 -- A checkpoint that was signed and published elsewhere. The copy here says how far that went, and proves nothing.
 -- size: how many entries it covers. peaks: of the tree then (storage.merkle.formats.Tree).
 CREATE TABLE checkpoints (
@@ -235,12 +168,6 @@ CREATE TABLE checkpoints (
 	peaks BLOB NOT NULL,
 	PRIMARY KEY (size)
 )
-
-CREATE TRIGGER checkpoints_no_update BEFORE UPDATE ON checkpoints \
-BEGIN SELECT RAISE(ABORT, 'checkpoints are only ever added'); END
-
-CREATE TRIGGER checkpoints_no_delete BEFORE DELETE ON checkpoints \
-BEGIN SELECT RAISE(ABORT, 'checkpoints are only ever added'); END
 
 -- A run whose texts are in the search index. Its tables can be made again from events.
 -- run: sequence of its run.created; the other tables name the run by it. indexed_to: of the last event.
@@ -263,10 +190,6 @@ CREATE TABLE search_texts (
 	PRIMARY KEY (id)
 )
 
-CREATE INDEX ix_search_texts_run ON search_texts (run)
-
-CREATE INDEX ix_search_texts_dense ON search_texts (id) WHERE dense
-
 -- Where a text is (storage.search.reading.Place). event: sequence of the event.
 CREATE TABLE search_places (
 	id INTEGER NOT NULL,
@@ -279,12 +202,6 @@ CREATE TABLE search_places (
 	detail TEXT NOT NULL,
 	PRIMARY KEY (id)
 )
-
-CREATE INDEX ix_search_places_text_id ON search_places (text_id)
-
-CREATE INDEX ix_search_places_run ON search_places (run)
-
-CREATE INDEX ix_search_places_error ON search_places (detail, run) WHERE field = 'error'
 
 -- A call of a model (conductor_core.run.egress.Call). event: sequence of the event that holds its messages.
 -- messages: how many were sent. images: how many of their parts were images. The other figures are of this call;
@@ -310,10 +227,6 @@ CREATE TABLE search_calls (
 	PRIMARY KEY (id)
 )
 
-CREATE INDEX ix_search_calls_event ON search_calls (event)
-
-CREATE INDEX ix_search_calls_run ON search_calls (run)
-
 -- A value that a filter can ask for, and how often the run has it.
 CREATE TABLE search_facets (
 	kind TEXT NOT NULL,
@@ -323,8 +236,6 @@ CREATE TABLE search_facets (
 	PRIMARY KEY (kind, value, run)
 )
  WITHOUT ROWID
-
-CREATE INDEX ix_search_facets_run ON search_facets (run)
 
 -- How far the index is, in one row. reached: all runs that ended up to this sequence are in it.
 -- residue: whether the full-text tables still hold words of a run that was taken out.
@@ -343,6 +254,39 @@ tokenize='unicode61 remove_diacritics 2')
 CREATE VIRTUAL TABLE search_signs USING fts5(text, content='search_texts', content_rowid='id', columnsize=0, \
 tokenize='trigram')
 """
+_INDEXES = """\
+CREATE INDEX ix_events_run_id_sequence ON events (run_id, sequence)
+CREATE UNIQUE INDEX ix_runs_sequence ON runs (sequence)
+CREATE INDEX ix_runs_status_sequence ON runs (status, sequence)
+CREATE INDEX ix_runs_parent_run_id ON runs (parent_run_id)
+CREATE INDEX ix_runs_batch_id_sequence ON runs (batch_id, sequence)
+CREATE INDEX ix_runs_created_at_utc ON runs (created_at_utc)
+CREATE INDEX ix_runs_asked_for ON runs (sequence) WHERE asked_for IS NOT NULL
+CREATE UNIQUE INDEX ix_deletions_run_id ON deletions (run_id)
+CREATE INDEX ix_holds_run_id_id ON holds (run_id, id)
+CREATE INDEX ix_commands_run_id_id ON commands (run_id, id)
+CREATE INDEX ix_run_contents_sha256 ON run_contents (sha256)
+CREATE INDEX ix_leaves_records ON leaves (run_id) WHERE record IS NOT NULL
+CREATE INDEX ix_search_texts_run ON search_texts (run)
+CREATE INDEX ix_search_texts_dense ON search_texts (id) WHERE dense
+CREATE INDEX ix_search_places_text_id ON search_places (text_id)
+CREATE INDEX ix_search_places_run ON search_places (run)
+CREATE INDEX ix_search_places_error ON search_places (detail, run) WHERE field = 'error'
+CREATE INDEX ix_search_calls_event ON search_calls (event)
+CREATE INDEX ix_search_calls_run ON search_calls (run)
+CREATE INDEX ix_search_facets_run ON search_facets (run)
+"""
+_OF_KEPT_RUN = (
+    "NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = OLD.run_id) "
+    "OR (SELECT held FROM holds WHERE run_id = OLD.run_id ORDER BY id DESC LIMIT 1)"
+)
+_ONLY_ADDED = ("events", "deletions", "holds", "commands", "evidence_log", "leaves", "checkpoints")
+_NO_UPDATE = {table: f"{table} are only ever added" for table in _ONLY_ADDED}
+_NO_UPDATE |= dict.fromkeys(("contents", "run_contents"), "contents are never changed")
+_NO_DELETE = _NO_UPDATE | {"contents": "a run names this content", "run_contents": "a run keeps its contents"}
+"""What a trigger says, by table."""
+_NO_DELETE_WHEN = dict.fromkeys(("events", "commands", "run_contents"), _OF_KEPT_RUN)
+_NO_DELETE_WHEN["contents"] = "EXISTS (SELECT 1 FROM run_contents WHERE sha256 = OLD.sha256)"
 BASELINE = 17
 CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = ()
 """The first makes version 18 of version 17, and so on. None of them is edited later."""
@@ -350,17 +294,24 @@ HEAD = f"{BASELINE + len(CHANGES):04}"
 """The version that this program reads and writes."""
 EVIDENCE_SINCE = "0013"
 """The first version with evidence. Whoever took the evidence out of a database must not have it begin again."""
-_LOG = "INSERT INTO evidence_log (origin, covered_from) VALUES (?, 1)"
 
 
 def make(cursor: sqlite3.Cursor, version: str) -> None:
     """Makes the schema in a blank database, and begins its log. Call it in a transaction of the writer."""
-    for statement in _BASELINE.strip().split("\n\n"):
+    for statement in (*_BASELINE.strip().split("\n\n"), *_INDEXES.splitlines()):
         cursor.execute(statement)
+    for table, why in _NO_UPDATE.items():
+        refused = f"BEFORE UPDATE ON {table} BEGIN SELECT RAISE(ABORT, '{why}'); END"
+        cursor.execute(f"CREATE TRIGGER {table}_no_update {refused}")
+    for table, why in _NO_DELETE.items():
+        when = f" WHEN {_NO_DELETE_WHEN[table]}" if table in _NO_DELETE_WHEN else ""
+        refused = f"BEFORE DELETE ON {table}{when} BEGIN SELECT RAISE(ABORT, '{why}'); END"
+        cursor.execute(f"CREATE TRIGGER {table}_no_delete {refused}")
     cursor.execute("INSERT INTO alembic_version (version_num) VALUES (?)", (f"{BASELINE:04}",))
     cursor.execute("INSERT INTO search_state (id, reached, residue) VALUES (1, 0, 0)")
     upgrade(cursor, f"{BASELINE:04}", version)
-    cursor.execute(_LOG, (f"conductor-inspector/{secrets.token_hex(8)}",))
+    origin = f"conductor-inspector/{secrets.token_hex(8)}"
+    cursor.execute("INSERT INTO evidence_log (origin, covered_from) VALUES (?, 1)", (origin,))
     add_record(cursor, "log.began", covered_from=1)
 
 
@@ -405,3 +356,22 @@ def read_version(connection: sqlite3.Connection | sqlite3.Cursor, path: Path) ->
             "program's repository is the newest that can open it and export its runs"
         )
     return version
+
+
+@cache
+def tables() -> "dict[str, type[SQLModel]]":
+    """Returns a class for each table but SQLite's own, for queries in Python: ``select(tables()["runs"])``.
+
+    The program itself reads with plain SQL, because to import SQLModel takes as long as a short command.
+    """
+    from sqlalchemy import MetaData, create_engine
+    from sqlalchemy.pool import StaticPool
+    from sqlmodel import SQLModel
+
+    with closing(sqlite3.connect(":memory:")) as blank:
+        make(blank.cursor(), HEAD)
+        metadata, of_sqlite = MetaData(), ("sqlite_", "search_words", "search_signs")
+        with create_engine("sqlite://", creator=lambda: blank, poolclass=StaticPool).connect() as connection:
+            metadata.reflect(connection, only=lambda name, _: not name.startswith(of_sqlite))
+    made: Any = type(SQLModel)
+    return {name: made(name, (SQLModel,), {"__table__": of}, table=True) for name, of in metadata.tables.items()}

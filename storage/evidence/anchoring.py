@@ -2,8 +2,6 @@
 
 import logging
 import sqlite3
-import stat
-import tempfile
 import threading
 import time
 from base64 import b64encode
@@ -12,19 +10,18 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, RootModel, ValidationError
 
 from conductor_core.errors import BadInput, StoreError
-from conductor_core.files import FileLock
+from conductor_core.files import FileLock, open_regular, write_whole
 from conductor_core.settings import Settings, setting_fault
 from conductor_core.workflow.model import Frozen
 from storage.database.connections import Database
 from storage.encoding import read_time
 from storage.evidence.anchors import (
     FILE_NAME,
-    Anchor,
     FileAnchor,
     GitAnchor,
     Witness,
@@ -54,12 +51,10 @@ _LEAVES = (
     "SELECT CASE WHEN record IS NULL THEN run_id END, hash FROM leaves "
     "WHERE position >= ? AND position < ? ORDER BY position"
 )
-_KEEP = "INSERT OR IGNORE INTO checkpoints (size, at_utc, note, peaks) VALUES (?, ?, ?, ?)"
 _ANCHORED = "SELECT size, at_utc, note FROM checkpoints ORDER BY size DESC LIMIT 1"
 _ROTATED = "SELECT 1 FROM leaves WHERE position >= ? AND record LIKE '%\"key.rotated\"%' LIMIT 1"
 _SIZE = "SELECT coalesce(max(position), -1) + 1 FROM leaves"
 _OLDEST = "SELECT position, run_id FROM leaves WHERE position >= ? AND record IS NULL ORDER BY position LIMIT 1"
-_UNANCHORED = "SELECT count(*) FROM leaves WHERE position >= ? AND record IS NULL"
 _WHEN = "SELECT at_utc FROM events WHERE run_id = ? AND position = ?"
 
 
@@ -71,7 +66,7 @@ class Places:
     """Where a log's key is, where its checkpoints are published, and which file a witness keeps of them."""
 
     key: Path
-    anchor: Anchor
+    anchor: FileAnchor
     witness: Path | None = None
 
     def witnessed(self) -> Witness:
@@ -107,15 +102,14 @@ def evidence_folder(database: Path) -> Path:
 
 def chosen_places(database: Path) -> Chosen:
     """Returns what was chosen for this database. Raises: BadInput if that cannot be read."""
-    return _choices(_choices_file()).root.get(str(database), Chosen())
+    return _choices(_choices_file()).get(str(database), Chosen())
 
 
 def keep_chosen(database: Path, chosen: Chosen) -> None:
     """Keeps a choice for every later start of the program. Raises: BadInput; OSError."""
     path = _choices_file()
-    choices = _choices(path).root | {str(database): chosen}
     path.parent.mkdir(parents=True, exist_ok=True)
-    keep_file(path, _Choices(choices).model_dump_json())
+    keep_file(path, _Choices(_choices(path) | {str(database): chosen}))
 
 
 def _choices_file() -> Path:
@@ -126,14 +120,13 @@ def _choices_file() -> Path:
         raise BadInput(setting_fault(error)) from error
 
 
-def _choices(path: Path) -> _Choices:
+def _choices(path: Path) -> dict[str, Chosen]:
     try:
-        with path.open("rb") as file:
-            return _Choices.model_validate_json(file.read())
+        return _Choices.model_validate_json(path.read_bytes()).root
     except ValidationError as error:
         raise BadInput(f"{path} is damaged: remove it, and run `conductor log anchor --to` again") from error
     except OSError:  # none was ever made, or this is not the user who made it
-        return _Choices({})
+        return {}
 
 
 def places_of(database: Path, anchor: str | None = None, signing_key: Path | None = None) -> Places:
@@ -180,23 +173,6 @@ class Evidence:
     witness_size: int | None = None
 
 
-def _begun_again(origin: str, places: Places) -> str | None:
-    try:
-        key = own_public_key(places.key) if places.key.is_file() else None
-    except (BadInput, OSError):
-        return None  # what hinders the key is said where it is used
-    return None if key is None or key.name == origin else str(other_log_error(places.key, key.name, origin))
-
-
-def _witness_size(origin: str, places: Places) -> int | None:
-    if places.witness is None:
-        return None
-    try:
-        return FileAnchor(places.witness).size(origin)
-    except OSError:
-        return 0
-
-
 def _doubt(
     connection: sqlite3.Connection, origin: str, note: object, size: int, entries: int, places: Places
 ) -> str | None:
@@ -217,25 +193,25 @@ def _doubt(
     return None if signed.size == size else f"the checkpoint has {signed.size:,} entries instead of {size:,}"
 
 
-def _published(origin: str, places: Places) -> int:
-    """Returns how many entries of the log the anchor and the witness know, the larger number."""
-    sizes = [0]
-    for file in (places.anchor.file, *places.kept()):
-        with suppress(OSError):
-            sizes.append(FileAnchor(file).size(origin))
-    return max(sizes)
-
-
 def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | None) -> Evidence:
     """Reads how far the log is published. Raises: sqlite3.Error."""
     (origin,) = connection.execute("SELECT origin FROM evidence_log").fetchone() or ("",)
-    published = _published(origin, places)  # before the database is read: nothing is published that it lacks then
+    published = 0  # as anchor and witness know, before the database is read: nothing is published that it lacks then
+    for file in (places.anchor.file, *places.kept()):
+        with suppress(OSError):
+            published = max(published, FileAnchor(file).size(origin))
     ((entries,),) = connection.execute(_SIZE)
     size, at_utc, note = connection.execute(_ANCHORED).fetchone() or (0, None, "")
-    ((unanchored,),) = connection.execute(_UNANCHORED, (size,))
+    ((unanchored,),) = connection.execute("SELECT count(*) FROM leaves WHERE position >= ? AND record IS NULL", (size,))
     first = connection.execute(_OLDEST, (size,)).fetchone()
     since = None if first is None else connection.execute(_WHEN, (first[1], first[0])).fetchone()
     doubt = _doubt(connection, origin, note, size, entries, places) if size else None
+    key, witness_size = None, None if places.witness is None else 0
+    with suppress(BadInput, OSError):  # what hinders the key is said where it is used
+        key = own_public_key(places.key) if places.key.is_file() and origin else None
+    if places.witness is not None:
+        with suppress(OSError):
+            witness_size = FileAnchor(places.witness).size(origin)
     if published > entries:
         doubt = f"{published:,} entries are published, and the log has {entries:,}: an older copy, or its end was cut"
     return Evidence(
@@ -248,9 +224,9 @@ def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | N
         anchor=str(places.anchor.file),
         fault=fault,
         doubt=doubt,
-        begun_again=_begun_again(origin, places) if origin else None,
+        begun_again=None if key is None or key.name == origin else str(other_log_error(places.key, key.name, origin)),
         witness=places.witnessed(),
-        witness_size=_witness_size(origin, places),
+        witness_size=witness_size,
     )
 
 
@@ -278,30 +254,21 @@ def _keep_fault(database: Path, fault: str | None) -> None:
         if fault is None:
             path.unlink(missing_ok=True)
             return
-        stopped = _Stopped(since_utc=datetime.now(UTC) if before is None else before.since_utc, fault=fault)
-        keep_file(path, stopped.model_dump_json())
+        keep_file(path, _Stopped(since_utc=datetime.now(UTC) if before is None else before.since_utc, fault=fault))
     except OSError as error:
         log.warning("why nothing is published is not kept in %s: %s", path, error)
 
 
-def keep_file(path: Path, text: str) -> None:
+def keep_file(path: Path, kept: BaseModel) -> None:
     """Writes a file beside the database, whole or not at all. Raises: OSError."""
     path.parent.mkdir(exist_ok=True, mode=0o700)
-    handle, fresh = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # follows no link that lies there
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(fresh).replace(path)
-    finally:
-        Path(fresh).unlink(missing_ok=True)
+    write_whole(path, kept.model_dump_json().encode())
 
 
 def read_file(path: Path, kept: type[_Kept]) -> _Kept | None:
     """Reads what ``keep_file`` wrote; None: nothing that can be read is there."""
     try:
-        if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would hold whoever reads it
-            return None
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return kept.model_validate_json(file.read(_MOST_BYTES))
     except (OSError, ValidationError):
         return None
@@ -315,11 +282,10 @@ class Anchoring:
     """
 
     def __init__(
-        self, database: Database, change: Callable[[Callable[[sqlite3.Cursor], None]], None], places: Places
+        self, database: Database, change: Callable[[Callable[[sqlite3.Cursor], Any]], Any], places: Places
     ) -> None:
         """``change`` runs work in a transaction of the writer, and returns when it is durable."""
         self._database, self._change, self._places = database, change, places
-        self._tree = Tree()
         self._lock = threading.Lock()
         self._news, self._due = threading.Event(), threading.Event()
         self._pending = 0
@@ -327,10 +293,6 @@ class Anchoring:
         self._thread: threading.Thread | None = None
         stopped = _read_stopped(database.path)
         self.fault: str | None = None if stopped is None else stopped.fault
-
-    @property
-    def places(self) -> Places:
-        return self._places
 
     def written(self, entries: int) -> None:
         """Says that so many entries are durable. Any thread may call it; it returns at once."""
@@ -375,8 +337,9 @@ class Anchoring:
             self._news.wait()
             self._due.wait(EVERY_S)
             if not self._closing:
-                wait_s = _AGAIN_S if self.fault else self._places.anchor.every_s
-                self._wait_until(published_s + wait_s)
+                due_s = published_s + (_AGAIN_S if self.fault else self._places.anchor.every_s)
+                while not self._closing and (left_s := due_s - time.monotonic()) > 0:
+                    time.sleep(min(left_s, 0.2))
             with self._lock:
                 closing_now, self._pending = self._closing, 0
                 self._news.clear()
@@ -387,10 +350,6 @@ class Anchoring:
                 return
             if more or self.fault:
                 self._news.set()
-
-    def _wait_until(self, moment_s: float) -> None:
-        while not self._closing and (left_s := moment_s - time.monotonic()) > 0:
-            time.sleep(min(left_s, 0.2))
 
     def _try(self) -> bool:
         """Publishes once. Returns whether more waits. What fails is kept in ``fault`` and does not stop anybody."""
@@ -462,9 +421,9 @@ class Anchoring:
         at_utc = datetime.now(UTC).isoformat()
         if end > known:
             self._places.anchor.publish(anchor_line(at_utc, note, known, leaves))
-        self._tree = tree
         if end > kept[0]:
-            self._change(lambda cursor: _keep(cursor, (end, at_utc, note, tree.peaks)))
+            keep = "INSERT OR IGNORE INTO checkpoints (size, at_utc, note, peaks) VALUES (?, ?, ?, ?)"
+            self._change(lambda cursor: cursor.execute(keep, (end, at_utc, note, tree.peaks)))
         return bool(end < size)
 
     def _agreeing(
@@ -472,14 +431,13 @@ class Anchoring:
     ) -> Tree:
         """Returns the tree of the log's first ``known`` entries, whose root the place has.
 
-        It begins with the tree that this process knows, or with one that the database keeps and the key has signed. If
-        that does not lead there, all leaves are read. Raises: BadInput if they do not lead there either.
+        It begins with the tree that the database keeps, if the key has signed it. If that does not lead there, all
+        leaves are read. Raises: BadInput if they do not lead there either.
         """
         root = self._places.anchor.note(key.public.name).split("\n")[2:3]
-        for begun in (self._tree if self._tree.size else _signed_tree(kept, key.public), Tree()):
-            if begun.size > known:
+        for tree in (_signed_tree(kept, key.public), Tree()):
+            if tree.size > known:
                 continue
-            tree = begun.copy()
             while tree.size < known:
                 end = min(known, tree.size + _MOST_ENTRIES)
                 tree.extend(leaf for _, leaf in _leaves(connection, tree.size, end))
@@ -517,7 +475,3 @@ def _leaves(connection: sqlite3.Connection, start: int, end: int) -> list[tuple[
             "log, which names them, and restore a backup"
         )
     return found
-
-
-def _keep(cursor: sqlite3.Cursor, row: tuple[object, ...]) -> None:
-    cursor.execute(_KEEP, row)

@@ -13,16 +13,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from conductor_core.errors import BadInput
+from conductor_core.files import open_regular
 
 FILE_NAME = "anchor.jsonl"
 _TAIL_BYTES = 1 << 16
 """A line of 256 entries has some 15,000."""
 _GIT_S = 20
-_REFUSALS = ("receive.denyNonFastForwards", "receive.denyDeletes")
-_LEAST_COMMITS = 2
 _OVER_A_NETWORK = re.compile(r"(ssh|git\+ssh|https)://[^/]|[^/:]+:(?![:/]{2}|:)", re.IGNORECASE)
 """``ssh://HOST/...``, ``https://HOST/...`` and ``HOST:...``. Git takes all else for a folder, or lets a program of this
 user answer."""
@@ -30,33 +28,6 @@ _TOLD_S = 60.0
 """How long what a remote refuses is taken as known."""
 _GET_FLAGS, _APPEND_ONLY = 0x80086601, 0x20
 """Linux: FS_IOC_GETFLAGS and FS_APPEND_FL."""
-
-
-class Anchor(Protocol):
-    """A place that keeps what is published. Its file is read by ``storage.evidence.history.read_anchors``.
-
-    Attributes:
-        file: the text file of all that was published. every_s: the shortest time between two publications.
-    """
-
-    file: Path
-    every_s: float
-
-    def size(self, origin: str) -> int:
-        """Returns how many entries of the log ``origin`` the place knows; it may hold other logs. Raises: OSError."""
-        ...
-
-    def note(self, origin: str) -> str:
-        """Returns the checkpoint of that size, or an empty text. Its signature is not checked. Raises: OSError."""
-        ...
-
-    def publish(self, line: str) -> None:
-        """Keeps a line for good. Raises: OSError; then the line may be there or not, and comes again."""
-        ...
-
-    def witnessed(self) -> "Witness":
-        """Returns whether the user of this program cannot rewrite what is published here."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -81,12 +52,10 @@ def kept_by_another(file: Path) -> Witness:
 def is_readable_file(path: Path) -> bool:
     """Whether it is a regular file that can be read: a pipe would hold whoever reads it."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return False
-        with path.open("rb"):
-            return True
+        open_regular(path).close()
     except OSError:
         return False
+    return True
 
 
 def _replaceable(entries: Sequence[Path]) -> bool:
@@ -106,7 +75,6 @@ def _replaceable(entries: Sequence[Path]) -> bool:
 
 
 def may_write(path: Path) -> bool:
-    """Whether the user of this program may write a file or folder."""
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
@@ -121,7 +89,13 @@ def _is_append_only(file: Path) -> bool:
 
 
 class FileAnchor:
-    """A file that only grows. Let another user or host own it, or the folder it is in: see docs/audit.md."""
+    """A file that only grows. Let another user or host own it, or the folder it is in: see docs/audit.md.
+
+    ``storage.evidence.history.read_anchors`` reads it.
+
+    Attributes:
+        file: the text file of all that was published. every_s: the shortest time between two publications.
+    """
 
     every_s = 0.0
 
@@ -130,9 +104,11 @@ class FileAnchor:
         self._known, self._last = (-1, ""), (0, "")
 
     def size(self, origin: str) -> int:
+        """Returns how many entries of the log ``origin`` the place knows; it may hold other logs. Raises: OSError."""
         return self._newest(origin)[0]
 
     def note(self, origin: str) -> str:
+        """Returns the checkpoint of that size, or an empty text. Its signature is not checked. Raises: OSError."""
         return self._newest(origin)[1]
 
     def _newest(self, origin: str) -> tuple[int, str]:
@@ -145,6 +121,7 @@ class FileAnchor:
         return self._last
 
     def publish(self, line: str) -> None:
+        """Keeps a line for good. Raises: OSError; then the line may be there or not, and comes again."""
         with self.file.open("ab+") as file:
             end = file.seek(0, os.SEEK_END)
             if end:
@@ -156,6 +133,7 @@ class FileAnchor:
             os.fsync(file.fileno())
 
     def witnessed(self) -> Witness:
+        """Returns whether the user of this program cannot rewrite what is published here."""
         if not _is_append_only(self.file):
             return Witness(False, f"the user of this program can rewrite {self.file}")
         try:
@@ -167,7 +145,7 @@ class FileAnchor:
         return Witness(True, f"the system makes {self.file} append-only")
 
 
-class GitAnchor:
+class GitAnchor(FileAnchor):
     """The same file in a git repository: each publication is a commit, pushed if the repository has a remote.
 
     Attributes:
@@ -177,25 +155,21 @@ class GitAnchor:
     every_s = 30.0
 
     def __init__(self, repository: Path) -> None:
+        super().__init__(repository / FILE_NAME)
         self._repository = repository
-        self._inner = FileAnchor(repository / FILE_NAME)
         self._sent = False
         self.refused: str | None = None
         self._witness: Witness | None = None
         self._told_s = 0.0
-        self.file = self._inner.file
 
     def size(self, origin: str) -> int:
         if not self._sent and self.file.exists():
             self._send()  # what an earlier try, or an earlier process, has left
-        return self._inner.size(origin)
-
-    def note(self, origin: str) -> str:
-        return self._inner.note(origin)
+        return super().size(origin)
 
     def publish(self, line: str) -> None:
         self._sent = False
-        self._inner.publish(line)
+        super().publish(line)
         self._send()
 
     def witnessed(self) -> Witness:
@@ -212,24 +186,22 @@ class GitAnchor:
         url = self.push_url()
         if url is None:
             return Witness(False, f"{self._repository} has no remote, and the user of this program can rewrite it")
-        place, shown = _folder_of(url), _without_password(url)
-        if place is None and not _OVER_A_NETWORK.match(url):
-            return Witness(False, f"{shown} is not reached over ssh or https, so it can be a folder of this machine")
+        place, shown = _folder_of(url), re.sub(r"//[^/@]*@", "//", url)  # without a password
         if place is None:
+            if not _OVER_A_NETWORK.match(url):
+                return Witness(
+                    False, f"{shown} is not reached over ssh or https, so it can be a folder of this machine"
+                )
             if self.refused == url:
                 return Witness(True, f"{shown} refused to have history replaced when it was chosen")
             return Witness(False, f"whether {shown} refuses to have history replaced is not known: choose it again")
-        for name in _REFUSALS:
+        for name in ("receive.denyNonFastForwards", "receive.denyDeletes"):
             said = self._git("-C", str(place), "config", "--type=bool", "--default=false", "--get", name).strip()
             if said != "true":
-                return Witness(
-                    False, f"{place} lets history be replaced: its owner runs git -C {place} config {name} true"
-                )
-        return Witness(
-            False,
-            f"{place} refuses to have history replaced, but whoever can push to a folder of this machine can rewrite "
-            "its files: name it as another user's over ssh, or take another host",
-        )
+                why = f"{place} lets history be replaced: its owner runs git -C {place} config {name} true"
+                return Witness(False, why)
+        why = f"{place} refuses to have history replaced, but whoever can push to a folder of this machine can rewrite "
+        return Witness(False, f"{why}its files: name it as another user's over ssh, or take another host")
 
     def push_url(self) -> str | None:
         """Returns where the repository pushes to; None: it has no remote. It can hold a password. Raises: OSError."""
@@ -243,7 +215,7 @@ class GitAnchor:
         """
         remote = self._git("remote").split()[0]
         branch = f"refs/heads/{self._git('symbolic-ref', '--short', 'HEAD').strip()}"
-        if int(self._git("rev-list", "--count", "HEAD")) < _LEAST_COMMITS:
+        if int(self._git("rev-list", "--count", "HEAD")) < 2:
             self._git("commit", "--quiet", "--allow-empty", "-m", "To see whether history can be replaced")
         self._git("push", "--quiet", remote, f"HEAD:{branch}")
         for refspec in (f"+HEAD~1:{branch}", f":{branch}"):
@@ -288,11 +260,7 @@ def _folder_of(url: str) -> Path | None:
     return place if place.is_absolute() and place.is_dir() else None
 
 
-def _without_password(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//", url)
-
-
-def anchor_at(place: str) -> Anchor:
+def anchor_at(place: str) -> FileAnchor:
     """Returns the anchor that a setting names: a file or folder, or ``git:FOLDER``. Raises: BadInput."""
     if place.startswith("git:"):
         repository = Path(place.removeprefix("git:")).expanduser()

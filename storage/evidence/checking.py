@@ -33,9 +33,6 @@ from storage.privacy import Vault
 log = logging.getLogger(__name__)
 
 _LAST = "last-check.json"
-_ENTRIES = "SELECT count(*) FROM leaves"
-_NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
-_ORIGIN = "SELECT origin FROM evidence_log"
 _AHEAD_S = 60.0
 """By how much the clock of who kept a result may be ahead of this one."""
 _MOST_KEPT = 200
@@ -76,20 +73,16 @@ class CheckedLog(Frozen):
         return "a signing key" if self.fingerprint is None else "an anchor" if self.anchor is None else None
 
     def of(self, run_id: str) -> tuple[Finding, ...]:
-        """Returns what was found about this run, and about the log as a whole."""
         return tuple(each for each in self.findings if each.run_id in (None, run_id))
 
 
 def public_key(database: Path, places: Places) -> PublicKey | None:
     """Returns the public half of the log's key; None: there is no key yet. Raises: BadInput."""
-    return own_key(database, places)[0]
+    return _own_key(database, places)[0]
 
 
-def own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Finding]]:
-    """Returns the public half of the log's key, named after the log that it signs, and what speaks against that.
-
-    None: there is no key yet. Raises: BadInput.
-    """
+def _own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Finding]]:
+    """Returns the public half of the log's key, named after the log that it signs, and what speaks against that."""
     if not places.key.is_file():
         return None, []
     try:
@@ -107,7 +100,7 @@ def own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Find
 
 
 @dataclass(frozen=True)
-class OwnAnchor:
+class _OwnAnchor:
     """The log's own anchor.
 
     Attributes:
@@ -118,10 +111,10 @@ class OwnAnchor:
 
     files: list[Path]
     none: str
-    what: str
-    ends: int
-    published: int
-    entries: int
+    what: str = ""
+    ends: int = 0
+    published: int = 0
+    entries: int = 0
 
     def lacks(self, report: Report) -> list[Finding]:
         """Returns what is missing at its end, after a check of the log with it."""
@@ -136,17 +129,12 @@ class OwnAnchor:
         return [Finding("anchor", None, None, what)]
 
 
-def no_key(places: Places) -> str:
-    """Says why no anchor can be checked where ``own_key`` finds none."""
-    return f"no signing key at {places.key}, so no anchor could be checked"
-
-
-def own_anchor(database: Path, places: Places, origin: str) -> OwnAnchor:
+def _own_anchor(database: Path, places: Places, origin: str) -> _OwnAnchor:
     """Reads the anchor of the log ``origin``. Raises: BadInput."""
     try:
         with closing(open_database(database)) as connection:
             published = published_size(connection)
-            entries = _one(connection, _ENTRIES, int)
+            entries = _one(connection, "SELECT count(*) FROM leaves", int)
     except NoEvidence as error:
         raise BadInput(error_text(error)) from error
     file, kept, known, why = places.anchor.file, places.kept(), 0, ""
@@ -159,7 +147,33 @@ def own_anchor(database: Path, places: Places, origin: str) -> OwnAnchor:
         gone = isinstance(error, FileNotFoundError)
         why = f"the anchor {file} {'is not there' if gone else f'cannot be read ({error.strerror})'}"
     what = why or f"the anchor {file} ends at entry {known:,}"
-    return OwnAnchor([*kept, *([] if why else [file])], why, what, known, published, entries)
+    return _OwnAnchor([*kept, *([] if why else [file])], why, what, known, published, entries)
+
+
+def check_with_own(
+    database: Path,
+    places: Places,
+    vault: Vault,
+    progress: Progress,
+    keys: Sequence[PublicKey] = (),
+    anchors: Sequence[Path] = (),
+) -> tuple[Sequence[PublicKey], Sequence[Path], Report]:
+    """Checks a log as ``check_log`` does, without ``keys`` or ``anchors`` with its own, as far as they are there.
+
+    Returns those that were used, too. Raises: BadInput; StoreError.
+    """
+    before: list[Finding] = []
+    own = _OwnAnchor([*anchors], "")
+    if not keys:
+        key, before = _own_key(database, places)
+        keys = [] if key is None else [key]
+    if not keys:
+        own = _OwnAnchor([], f"no signing key at {places.key}, so no anchor could be checked")
+    elif not anchors:
+        own = _own_anchor(database, places, keys[0].name)
+    report = check_log(database, keys, own.files, vault, progress, own.none)
+    report.findings = [*before, *report.findings, *(own.lacks(report) if own.what else ())]
+    return keys, own.files, report
 
 
 def check_log(
@@ -193,29 +207,25 @@ def check_log(
 def check_own_log(database: Path, places: Places, vault: Vault, progress: Progress) -> CheckedLog:
     """Checks a log with its own key and anchor, as far as they are there. Raises: BadInput; StoreError."""
     began_utc = datetime.now(UTC)
-    key, faults = own_key(database, places)
-    own = None if key is None else own_anchor(database, places, key.name)
-    anchors, none = ([], no_key(places)) if own is None else (own.files, own.none)
     try:
         with closing(open_database(database)) as connection:
-            newest = max(0, _one(connection, _NEWEST, int))
-            origin = _one(connection, _ORIGIN, str)
+            newest = max(0, _one(connection, "SELECT coalesce(max(sequence), 0) FROM events", int))
+            origin = _one(connection, "SELECT origin FROM evidence_log", str)
     except NoEvidence as error:
         raise BadInput(str(error)) from error
-    report = check_log(database, [] if key is None else [key], anchors, vault, progress, none)
-    findings = (*faults, *report.findings, *([] if own is None else own.lacks(report)))
+    keys, anchors, report = check_with_own(database, places, vault, progress)
     return CheckedLog(
         origin=origin,
         at_utc=began_utc,
         duration_ms=(datetime.now(UTC) - began_utc).total_seconds() * 1000,
         newest=newest,
-        fingerprint=None if key is None else key.fingerprint,
+        fingerprint=keys[0].fingerprint if keys else None,
         anchor=str(anchors[0]) if anchors else None,
         witnessed=places.witnessed().witnessed,
         verified_events=report.verified_events,
         unanchored_events=report.unanchored_events,
         deleted_runs=report.deleted_runs,
-        findings=findings,
+        findings=tuple(report.findings),
         more=report.more,
         notes=tuple(report.notes),
     )
@@ -232,14 +242,9 @@ def _one(connection: sqlite3.Connection, query: str, kind: type[_Value]) -> _Val
 
 def keep_check(checked: CheckedLog, folder: Path) -> None:
     """Keeps the result in the folder of the evidence. A folder that cannot be written is logged."""
-    short = checked.model_copy(
-        update={
-            "findings": checked.findings[:_MOST_KEPT],
-            "more": checked.more + max(0, len(checked.findings) - _MOST_KEPT),
-        }
-    )
+    more = checked.more + max(0, len(checked.findings) - _MOST_KEPT)
     try:
-        keep_file(folder / _LAST, short.model_dump_json())
+        keep_file(folder / _LAST, checked.model_copy(update={"findings": checked.findings[:_MOST_KEPT], "more": more}))
     except OSError as error:
         log.warning("the result of the check is not kept in %s: %s", folder, error)
 

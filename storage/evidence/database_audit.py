@@ -1,18 +1,22 @@
-"""Checks a database against what was published outside of it, and against its own evidence."""
+"""Checks a database against what was published outside of it, and against its own evidence.
+
+A row of its events is tried against an entry of the published history by content: with the place, sequence and previous
+leaf that the history gives, do the row's kind, time and payload make the entry's leaf? So one change is one finding,
+and what was moved is found where it went.
+"""
 
 import hashlib
 import sqlite3
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from storage.evidence.alignment import Aligner, Differences, Row, end_of_missing, name_differences
 from storage.evidence.history import (
     Events,
     Finding,
@@ -33,6 +37,7 @@ from storage.merkle.formats import (
     PublicKey,
     Tree,
     error_text,
+    event_leaf,
     open_note,
     read_record,
     record_leaf,
@@ -57,7 +62,6 @@ _ODD_LEAVES = (
 )
 _LOG = "SELECT CAST(origin AS BLOB), covered_from, typeof(origin) FROM evidence_log"
 _LEAVES = "SELECT position, CAST(run_id AS BLOB), hash, CAST(record AS BLOB) FROM leaves ORDER BY position"
-_CHECKPOINTS = "SELECT size, CAST(note AS BLOB), peaks FROM checkpoints ORDER BY size"
 
 _PUBLISHED = (
     "SELECT coalesce(max(size), 0) FROM checkpoints WHERE size <= (SELECT coalesce(max(position), -1) + 1 FROM leaves)"
@@ -71,6 +75,216 @@ _TABLES = (
 _MOST_FAULTS = 10
 
 Progress = Callable[[str, int], None]
+
+
+# Comparing the events with those of the history.
+
+_WINDOW = 64
+"""How many rows and entries around a difference are tried to find where both agree again."""
+_WAYS = sorted(
+    ((skip, drop) for skip in range(_WINDOW) for drop in range(_WINDOW) if skip or drop),
+    key=lambda way: (way[0] > 8 if way[0] == way[1] else sum(way) > 4, way[0] != way[1], sum(way), way[0]),
+)
+"""Numbers of events and rows to pass over: as many of both, then more of either; the near ones first."""
+_FEW_WAYS = 20
+"""How many ways around a difference are always tried: the nearest."""
+_TRIES, _TRIES_AN_EVENT = 1_000_000, 4
+"""How often all ways are tried in one check, at least, and for each event: the time grows with the log, and not with
+what somebody did to it. Each try takes about 2 us."""
+_FAR = 20_000
+"""How many later entries are tried for one row if nothing near it fits, most of all after a long gap."""
+_MOST_PAIRS = 250_000
+_TICK_ROWS = 0x4000
+
+
+class Row(NamedTuple):
+    """An event as it lies in the database. ``digest``: of its payload, in hexadecimal. ``position``: of its leaf."""
+
+    sequence: int
+    run_id: bytes
+    kind: bytes
+    at_utc: bytes
+    digest: bytes
+    position: object = None
+
+
+@dataclass
+class Differences:
+    """``missing``: events of the history without a row. ``extra``: rows without an event.
+
+    ``misplaced``: events whose row names another leaf.
+    """
+
+    missing: list[int] = field(default_factory=list)
+    extra: list[Row] = field(default_factory=list)
+    misplaced: list[int] = field(default_factory=list)
+    shift: int = 0
+
+
+class Aligner:
+    def __init__(self, origin: bytes, events: Events) -> None:
+        self._origin, self.events = origin, events
+        self._far_tries = 5
+        self._tries = _TRIES + _TRIES_AN_EVENT * len(events)
+
+    def fits(self, index: int, row: Row) -> bool:
+        """Whether the content of ``row`` is that of event ``index``, whatever run and sequence the row claims."""
+        events = self.events
+        _, _, kind, at_utc, digest, _ = row
+        if b"\n" in kind or b"\n" in at_utc:
+            return False
+        place, sequence, previous = events.places[index], events.sequence(index), events.previous_leaf(index)
+        leaf = event_leaf(self._origin, place, sequence, digest, previous, at_utc, kind, events.name(index))
+        return leaf == events.leaf(index)
+
+    def align(self, rows: Iterable[Row], tick: Callable[[int], None]) -> Differences:
+        events, found = self.events, Differences()
+        waiting: deque[Row] = deque()
+        source = iter(rows)
+        index = seen = 0
+        end = len(events)
+        while (row := waiting.popleft() if waiting else next(source, None)) is not None:
+            in_place = index < end and row.sequence - found.shift == events.sequence(index)
+            if in_place and self._same(index, row):
+                if row.position != events.positions[index]:
+                    found.misplaced.append(index)
+                index += 1
+            elif index >= end:
+                found.extra.append(row)
+            else:
+                waiting.appendleft(row)
+                waiting.extend(islice(source, max(0, _WINDOW - len(waiting))))
+                skipped, dropped = self._again(index, waiting, found.shift)
+                found.missing.extend(range(index, index + skipped))
+                found.extra.extend(waiting.popleft() for _ in range(dropped))
+                index += skipped
+                if waiting and index < end:
+                    found.shift = waiting[0].sequence - events.sequence(index)
+            seen += 1
+            if not seen % _TICK_ROWS:
+                tick(seen)
+        found.missing.extend(range(index, end))
+        return found
+
+    def _again(self, index: int, rows: "deque[Row]", shift: int) -> tuple[int, int]:
+        """Returns how many events and rows to pass over until both agree again; at least one."""
+        events = self.events
+        near = list(islice(rows, _WINDOW))
+        gap = near[0].sequence - shift - events.sequence(index)
+        left = len(events) - index
+        if 0 < gap < left and self._same(index + gap, near[0]):
+            return gap, 0
+        for skip, drop in self._ways(min(_WINDOW, left), len(near)):
+            if self._same(index + skip, near[drop]):
+                return skip, drop
+        if self._far_tries:
+            self._far_tries -= 1
+            for skip in range(_WINDOW, min(_FAR, left)):
+                if self._same(index + skip, near[0]):
+                    return skip, 0
+        if gap > 0:
+            return min(gap, left), 0
+        return (1, 1) if gap == 0 else (0, 1)
+
+    def _ways(self, events: int, rows: int) -> Iterator[tuple[int, int]]:
+        """Yields how many events and rows to pass over: near ways always, others as long as there are tries left."""
+        for number, way in enumerate(way for way in _WAYS if way[0] < events and way[1] < rows):
+            if number >= _FEW_WAYS:
+                if not self._tries:
+                    return
+                self._tries -= 1
+            yield way
+
+    def _same(self, index: int, row: Row) -> bool:
+        return row.run_id == self.events.name(index) and self.fits(index, row)
+
+
+def name_differences(aligner: Aligner, found: Differences, report: Report, gone: Container[str], end: int) -> None:
+    """Adds a finding for each difference.
+
+    ``gone``: runs that the program deleted, on record. ``end``: how many of the events the log should have.
+    """
+    events = aligner.events
+    missing, extra = found.missing, found.extra
+    moved = _moved(aligner, missing, extra)
+    for index, row in moved:
+        run_id, sequence = events.run(index), events.sequence(index)
+        if row.run_id == run_id.encode():
+            report.add("reordered", run_id, sequence, f"the event is at sequence {row.sequence} instead")
+        else:
+            what = f"the event is in run {text_of(row.run_id)}, at sequence {row.sequence}"
+            report.add("swapped", run_id, sequence, what)
+    taken, used = {index for index, _ in moved}, {id(row) for _, row in moved}
+    missing = [index for index in missing if index not in taken]
+    by_sequence = {row.sequence: row for row in extra if id(row) not in used}
+    rest = []
+    for index in missing:
+        here = by_sequence.get(events.sequence(index))
+        if here is None or here.run_id != events.run(index).encode():
+            rest.append(index)
+            continue
+        del by_sequence[here.sequence]
+        used.add(id(here))
+        what = "kind, time or content of the event are not those that were written"
+        report.add("edited", events.run(index), events.sequence(index), what)
+    _name_missing(events, rest, end, len(found.extra) == len(used), report, gone)
+    for row in extra:
+        if id(row) not in used:
+            report.add("inserted", text_of(row.run_id), row.sequence, "no such event was ever written")
+
+
+def _moved(aligner: Aligner, missing: list[int], extra: list[Row]) -> list[tuple[int, Row]]:
+    if len(missing) * len(extra) > _MOST_PAIRS:
+        return []
+    rest, moved = list(extra), []
+    for index in missing:
+        at = next((at for at, row in enumerate(rest) if aligner.fits(index, row)), None)
+        if at is not None:
+            moved.append((index, rest.pop(at)))
+    return moved
+
+
+def _name_missing(
+    events: Events, missing: list[int], end: int, tail: bool, report: Report, gone: Container[str]
+) -> None:
+    """Names events without a row. ``tail``: whether those at the end can be a cut, because nothing replaces them."""
+    lost: dict[str, list[int]] = {}
+    for index in missing:
+        if events.run(index) not in gone:
+            lost.setdefault(events.run(index), []).append(index)
+    if not lost:
+        return
+    had: dict[str, int] = {}
+    for index in range(end):
+        if (run := events.run(index)) in lost:
+            had[run] = had.get(run, 0) + 1
+    whole = {run for run in lost if len(lost[run]) == had[run]}
+    last = range(end_of_missing(events, missing, end), end) if tail else range(0)
+    cut = [index for index in last if events.run(index) not in gone]
+    if cut and {events.run(index) for index in cut} <= whole and (len(whole) == 1 or len(cut) < len(missing)):
+        cut = []  # runs that were removed and happen to be the last
+    if cut:
+        what = f"the log was cut here: this event and all after it are missing, {len(cut)} in all"
+        report.add("truncated", events.run(cut[0]), events.sequence(cut[0]), what)
+    for run_id, indices in lost.items():
+        if run_id in whole and not cut:
+            what = f"the run with its {counted(had[run_id], 'event')} was removed without a record of a deletion"
+            report.add("run_removed", run_id, events.sequence(indices[0]), what)
+            continue
+        for index in indices:
+            if not cut or index < cut[0]:
+                report.add("deleted", run_id, events.sequence(index), "the event is missing")
+
+
+def end_of_missing(events: Events, missing: list[int], end: int | None = None) -> int:
+    """Returns the first of the missing events after which there is none before ``end``; else ``end``."""
+    here, end = set(missing), len(events) if end is None else end
+    while end and end - 1 in here:
+        end -= 1
+    return end
+
+
+# The whole database.
 
 
 class NoEvidence(Exception):
@@ -214,7 +428,11 @@ def audit_database(
         report.add("evidence", None, None, fault)
     if keys and own.origin != keys[0].name:
         if own.origin is not None:
-            report.findings.append(_named_otherwise(connection, own.origin, keys, report))
+            what = f"the database says it is the log {own.origin}, and the public key is that of {keys[0].name}"
+            notes = [text_of(note) for _, note, _ in _kept_checkpoints(connection, report)]
+            again = any(other_log(note, keys) == own.origin for note in notes)
+            unsigned = Finding("unsigned", None, None, what)
+            report.findings.append(began_again(own.origin, keys, what) if again else unsigned)
         own.origin = keys[0].name
     if own.origin is None:
         what = "events were not checked: without its public key (--public-key), nothing names the log"
@@ -255,15 +473,6 @@ def audit_database(
     report.unanchored_events = len(events) - outside - (len(found.missing) - bisect_left(found.missing, outside))
 
 
-def _named_otherwise(connection: sqlite3.Connection, origin: str, keys: Sequence[PublicKey], report: Report) -> Finding:
-    """Returns the finding that the database is not the log of the key."""
-    what = f"the database says it is the log {origin}, and the public key is that of {keys[0].name}"
-    for _, note, _ in _kept_checkpoints(connection, report):
-        if other_log(text_of(note), keys) == origin:
-            return began_again(origin, keys, what)
-    return Finding("unsigned", None, None, what)
-
-
 def _rows(connection: sqlite3.Connection, report: Report) -> Iterator[Row]:
     with reading(report, "the table events"):
         for sequence, run_id, kind, at_utc, payload, position in connection.execute(_EVENTS):
@@ -302,23 +511,15 @@ def _check_stored(
         return
     if found.misplaced:
         index = found.misplaced[0]
-        what = f"the event names another leaf than its own{_others(len(found.misplaced) - 1)}"
+        others = len(found.misplaced) - 1
+        more = f", as {counted(others, 'other event does', 'other events do')}" if others else ""
+        what = f"the event names another leaf than its own{more}"
         report.add("evidence", events.run(index), events.sequence(index), what)
     rows = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchall()
     newest = bisect_left(events.positions, len(own.entries))
     if (len(events) or rows) and newest and rows != [(newest,)]:
         what = f"the database does not say that its newest event had the sequence {newest}: the next would get another"
         report.add("evidence", None, None, what)
-
-
-def _others(number: int) -> str:
-    return f", as {counted(number, 'other event does', 'other events do')}" if number else ""
-
-
-def _agreed(own: History, history: History) -> int:
-    """Returns how many entries, from the first on, the database has as the history has them."""
-    differs = first_difference(own.leaves, history.leaves)
-    return min(len(own), len(history)) if differs is None else differs // 32
 
 
 @dataclass
@@ -339,8 +540,8 @@ class _CheckedRecords:
 
 
 def _check_records(own: OwnEvidence, history: History, report: Report) -> _CheckedRecords:
-    """Checks the records and the seals."""
-    checked = _CheckedRecords(_agreed(own.entries, history))
+    differs = first_difference(own.entries.leaves, history.leaves)
+    checked = _CheckedRecords(min(len(own.entries), len(history)) if differs is None else differs // 32)
     heads: dict[str, tuple[int, bytes]] = {}
     sealed: dict[str, int] = {}
     there = _Records(own, history)
@@ -371,7 +572,10 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> _Check
 
 def _check_leaves(own: OwnEvidence, history: History, report: Report) -> str:
     """Returns what to say of leaves that are not as published: a change of an event often explains them."""
-    changed = _changed_leaves(own.entries, history)
+    there, changed = own.entries, 0
+    if (there.leaves, there.of, there.runs) != (history.leaves, history.of, history.runs):
+        both = range(min(len(there), history.anchored))
+        changed = sum(there.leaf(at) != history.leaf(at) or there.run(at) != history.run(at) for at in both)
     if own.gap is not None:
         report.add("evidence", None, None, f"the leaves of the database have a gap at entry {own.gap}")
     if own.odd:
@@ -381,38 +585,27 @@ def _check_leaves(own: OwnEvidence, history: History, report: Report) -> str:
     return f"{leaves} not as published" if changed else ""
 
 
-def _changed_leaves(own: History, history: History) -> int:
-    """Counts the leaves of the database that are not those that were published."""
-    if (own.leaves, own.of, own.runs) == (history.leaves, history.of, history.runs):
-        return 0
-    both = range(min(len(own), history.anchored))
-    return sum(own.leaf(at) != history.leaf(at) or own.run(at) != history.run(at) for at in both)
-
-
 class _Records:
     """The records of a database, found by what they hold: one that was taken out moves those after it."""
 
     def __init__(self, own: OwnEvidence, history: History) -> None:
-        self._origin = (own.origin or "").encode()
         self._own, self._history = own, history
-
-    @cached_property
-    def _at(self) -> dict[bytes, int]:
-        return {record_leaf(self._origin, text): at for at, text in self._own.records.items()}
-
-    @cached_property
-    def _written(self) -> set[bytes]:
-        return {self._history.leaf(at) for at in range(len(self._history)) if self._history.run(at) is None}
+        self._leaves = {at: record_leaf((own.origin or "").encode(), text) for at, text in own.records.items()}
+        self._at = {leaf: at for at, leaf in self._leaves.items()}
+        self._written = {history.leaf(at) for at in range(len(history)) if history.run(at) is None}
 
     def read(self, position: int, report: Report) -> dict[str, Any] | None:
         """Returns the record that the history has at ``position``; None if it is not there as it was written."""
-        leaf, text = self._history.leaf(position), self._own.records.get(position)
-        instead = None if text is None else record_leaf(self._origin, text)
+        leaf, instead = self._history.leaf(position), self._leaves.get(position)
         at = position if instead == leaf else self._at.get(leaf)
         if at is None:
             what = "is missing"
             if instead is not None and instead not in self._written:
-                what = f"is not as it was written{_claims(self._own.records[position])}"
+                # What it now claims to be helps to find it, and proves nothing.
+                said = read_record(self._own.records[position])
+                of = f" of run {str(said['run'])[:80]}" if said.get("run") is not None else ""
+                claims = f"; it now reads {str(said['kind'])[:80]}{of}" if "kind" in said else ""
+                what = f"is not as it was written{claims}"
             report.add("evidence", None, None, f"the record at entry {position} {what}")
             return None
         record = read_record(self._own.records[at])
@@ -420,13 +613,6 @@ class _Records:
             what = f"the record at entry {position} ({record.get('kind')}) is filed under run {self._own.runs[at]}"
             report.add("evidence", str(record.get("run")), None, what)
         return record
-
-
-def _claims(text: bytes) -> str:
-    """Says what a record that was changed now claims to be: it helps to find it, and proves nothing."""
-    record = read_record(text)
-    of = f" of run {str(record['run'])[:80]}" if record.get("run") is not None else ""
-    return f"; it now reads {str(record['kind'])[:80]}{of}" if "kind" in record else ""
 
 
 def _signed(
@@ -464,7 +650,7 @@ def _signed(
 
 def _kept_checkpoints(connection: sqlite3.Connection, report: Report) -> Iterator[tuple[int, Any, Any]]:
     with reading(report, "the table checkpoints"):
-        yield from connection.execute(_CHECKPOINTS)
+        yield from connection.execute("SELECT size, CAST(note AS BLOB), peaks FROM checkpoints ORDER BY size")
 
 
 def _check_roots(history: History, own: list[Checkpoint], report: Report, progress: Progress) -> int:
@@ -482,17 +668,15 @@ def _check_roots(history: History, own: list[Checkpoint], report: Report, progre
                 history.anchored = max(history.anchored, size if outside else 0)
             else:
                 where = "outside of the database" if outside else "in the database"
-                report.add(
-                    "fork", None, None, f"the checkpoint of {size} entries {where} is signed for another history"
-                )
+                what = f"the checkpoint of {size} entries {where} is signed for another history"
+                report.add("fork", None, None, what)
         if size < last:
             tree.append(history.leaf(size))
             progress("entries", size)
     for size in sorted(wanted):
         if any(outside for outside, _ in wanted[size]):
-            report.add(
-                "rolled_back", None, None, f"a checkpoint says that the log had {size} entries, it has {len(history)}"
-            )
+            what = f"a checkpoint says that the log had {size} entries, it has {len(history)}"
+            report.add("rolled_back", None, None, what)
         else:
             report.add("truncated", None, None, f"a checkpoint in the database is signed for {size} entries")
     return good

@@ -17,13 +17,13 @@ from conductor_core.run.trace import AT_REST, RunTrace, RunUnreadable
 from storage.database import schema
 from storage.evidence.database_audit import reading
 from storage.evidence.history import Report, counted
+from storage.evidence.search_index import REBUILD, IndexCheck
 from storage.log.live_runs import changing_columns, fixed_columns, read_image
 from storage.log.owner import OWNER_ID
 from storage.log.reading import read_apart
 from storage.merkle.formats import read_record, text_of
 from storage.privacy import SEALED, Sealed, Vault
 from storage.records import ERASED, SEALED_COLUMNS
-from storage.search.checking import IndexCheck
 from storage.search.index import FULL_TEXT, is_shadow
 
 _RECORDS = (
@@ -41,7 +41,6 @@ _ERASED = (
     "cost_estimated", "actor", "imported", "imported_answers", "recorded",
 )  # fmt: skip
 """What an erased run keeps in its row. Its events are gone, so its record has a digest of this."""
-_ERASED_ROW = "SELECT * FROM runs WHERE run_id = ?"
 
 Record = dict[str, object]
 
@@ -85,7 +84,6 @@ def read_removals(connection: sqlite3.Connection) -> Removals:
 
 
 def digest_of(rows: Iterable[Sequence[object]]) -> str:
-    """Returns the digest of rows of a list, as a record has it."""
     return hashlib.sha256(json.dumps([list(row) for row in rows], default=repr).encode()).hexdigest()
 
 
@@ -94,41 +92,36 @@ def erased_row(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> 
 
     Raises: sqlite3.Error.
     """
-    cursor = connection.execute(_ERASED_ROW, (run_id,))
-    row = cursor.fetchone()
-    if row is None:
-        return ()
-    kept = dict(zip((name for name, *_ in cursor.description), row, strict=True))
-    return [kept.get(name) for name in _ERASED]
+    rows = _rows(connection, "SELECT * FROM runs WHERE run_id = ?", run_id)
+    return [rows[0].get(name) for name in _ERASED] if rows else ()
 
 
 def check_removals(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
-    """Compares both tables with the log, and erased rows."""
     for run_id in sorted(logged.gone):
         report.add("derived", run_id, None, "the run was held when it was deleted or erased")
-    with reading(report, "the table deletions"):
-        _check_deletions(connection, logged, report)
-    with reading(report, "the table holds"):
-        _check_holds(connection, logged, report)
-    with reading(report, "the rows of erased runs"):
-        _check_erased_rows(connection, logged, report)
+    for what, check in (
+        ("the table deletions", _check_deletions),
+        ("the table holds", _check_holds),
+        ("the rows of erased runs", _check_erased_rows),
+    ):
+        with reading(report, what):
+            check(connection, logged, report)
 
 
-def _rows(connection: sqlite3.Connection, table: str) -> list[Record]:
-    cursor = connection.execute(f"SELECT * FROM {table} ORDER BY id")  # noqa: S608  own names
+def _rows(connection: sqlite3.Connection | sqlite3.Cursor, query: str, *bound: str) -> list[Record]:
+    cursor = connection.execute(query, bound)
     names = [name for name, *_ in cursor.description]
-    return [dict(zip(names, each, strict=True)) for each in cursor]
+    return [dict(zip(names, each, strict=True)) for each in cursor.fetchall()]
 
 
 def _check_deletions(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
-    found = _rows(connection, "deletions")
+    found = _rows(connection, "SELECT * FROM deletions ORDER BY id")
     rows = {str(row.get("run_id")): row for row in found}
     if len(rows) < len(found):
         report.add("derived", None, None, "the table of deletions has a run twice")
     for run_id in sorted(logged.deletions.keys() - rows.keys()):
-        report.add(
-            "derived", run_id, None, "the log says that the run was deleted, and the table of deletions does not"
-        )
+        what = "the log says that the run was deleted, and the table of deletions does not"
+        report.add("derived", run_id, None, what)
     recorded = [run_id for run_id in rows if run_id in logged.deletions]
     if recorded != [run_id for run_id in logged.deletions if run_id in rows]:
         report.add("derived", None, None, "the table of deletions has runs in another order than the log")
@@ -149,7 +142,6 @@ def _check_erased_rows(connection: sqlite3.Connection, logged: Removals, report:
 
 
 def _wrong(record: Record, row: Mapping[str, object]) -> str:
-    """Names what the log says otherwise; empty: nothing."""
     said = {**record, "deleted_at_utc": record.get("at_utc")}
     kept = {**row, "actor": _actor(row.get("actor")), "erased": bool(row.get("erased"))}
     said["erased"] = bool(record.get("erased"))
@@ -161,7 +153,7 @@ def _wrong(record: Record, row: Mapping[str, object]) -> str:
 
 def _check_holds(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
     rows: dict[str, list[Record]] = defaultdict(list)
-    for row in _rows(connection, "holds"):
+    for row in _rows(connection, "SELECT * FROM holds ORDER BY id"):
         rows[str(row.get("run_id"))].append({**row, "actor": _actor(row.get("actor"))})
     for run_id in sorted({*rows, *logged.holds} - logged.gone):
         of_run, records = rows[run_id], logged.holds.get(run_id, [])
@@ -175,12 +167,10 @@ def _check_holds(connection: sqlite3.Connection, logged: Removals, report: Repor
 
 
 def _actor(stored: object) -> object:
-    """Returns the actor of a column as a record has it."""
     return (read_record(stored.encode(errors="replace")) if isinstance(stored, str) else {}) or stored
 
 
 _PARTS = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-_VERSION = "SELECT version_num FROM alembic_version"
 _SEALED = frozenset({("runs", "task"), ("runs", "error"), ("snapshots", "trace"), ("commands", "payload")})
 """Columns of text that hold bytes in an encrypted run."""
 _CHECKED_WITH_EVENTS = ("events", "leaves")
@@ -193,7 +183,7 @@ Part = tuple[str, str, str]
 def read_version(connection: sqlite3.Connection) -> str | None:
     """Returns the version of the schema; None: the database does not say."""
     try:
-        rows = connection.execute(_VERSION).fetchmany(2)
+        rows = connection.execute("SELECT version_num FROM alembic_version").fetchmany(2)
     except sqlite3.Error:
         return None
     return rows[0][0] if len(rows) == 1 and isinstance(rows[0][0], str) else None
@@ -246,16 +236,15 @@ def differences(connection: sqlite3.Connection, version: str) -> Iterator[str]:
 def check_schema(connection: sqlite3.Connection, report: Report) -> None:
     """Adds what is missing, changed or added, and values that are not of the type of their column."""
     version = read_version(connection)
-    known = [f"{number:04}" for number in range(schema.BASELINE, int(schema.HEAD) + 1)]
-    if version is None or version not in known:
+    if version not in [f"{number:04}" for number in range(schema.BASELINE, int(schema.HEAD) + 1)]:
         what = "the database does not say of which version it is"
         if version is not None:
             what = f"the database says it is of version {version[:40]!r}, which this program does not know"
         report.add("schema", None, None, f"{what}: it is compared with version {schema.HEAD}")
         version = schema.HEAD
     with reading(report, "the schema"):
-        for what in differences(connection, version):
-            report.add("schema", None, None, f"{what}; {_REBUILD}" if "search_" in what else what)
+        for what in differences(connection, version or schema.HEAD):
+            report.add("schema", None, None, f"{what}; {REBUILD}" if "search_" in what else what)
     there = {name for kind, name, _ in parts(connection) if kind == "table"}
     for table, of_table in made(version)[1].items():
         if table in there and table not in _CHECKED_WITH_EVENTS:
@@ -296,21 +285,15 @@ def _check_numbers(connection: sqlite3.Connection, report: Report) -> None:
             report.add("schema", None, None, f"the last number of the table {table} is {newest}, not {str(last)[:40]}")
 
 
-_ORPHANS = "SELECT DISTINCT run_id FROM {table} WHERE run_id NOT IN (SELECT run_id FROM events)"
-_MISSING = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"
+_OF_RUNS = ("runs", "snapshots", "run_contents")
 IMAGE_TYPES = frozenset(get_args(ImageType))
-_INDEX = "the search index, from which ledger and hits are read, differs from the events of the run"
-_ANSWERS = "the search index does not answer as it must"
-_REBUILD = "`conductor log search --rebuild` mends it"
 _TEXTS = (
     "SELECT run_id, status, ifnull(task, '') <> '' OR ifnull(error, '') <> '' OR ifnull(purpose, '') <> '' "
     "OR ifnull(owner_id, '') <> '' OR asked_for IS NOT NULL OR batch_row IS NOT NULL "
     "OR EXISTS (SELECT 1 FROM snapshots s WHERE s.run_id = runs.run_id) "
     "OR EXISTS (SELECT 1 FROM run_contents c WHERE c.run_id = runs.run_id) FROM runs"
 )
-_RUNS = "SELECT run_id FROM runs ORDER BY sequence"
 _IMAGES = "SELECT sha256 FROM run_contents WHERE run_id = ?"
-_CONTENTS = "SELECT sha256, media_type FROM contents"
 _FIRST = "SELECT substr(CAST(payload AS BLOB), 1, 1) FROM events WHERE run_id = ? ORDER BY sequence LIMIT 1"
 
 
@@ -327,21 +310,21 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
         logged = read_removals(connection)
         check_removals(connection, logged, report)
         named |= _check_erased(connection, logged.erased, named, report, vault)
-    for table in ("runs", "snapshots", "run_contents"):
-        with reading(report, f"the table {table}"):
-            for (run_id,) in connection.execute(_ORPHANS.format(table=table)).fetchall():
+    for part, has, lacks, what in (
+        *((f"the table {table}", table, "events", f"{table} knows a run that has no event") for table in _OF_RUNS),
+        ("which runs lists lack", "events", "runs", "the run has events, and no row: lists do not show it"),
+    ):
+        with reading(report, part):
+            query = f"SELECT DISTINCT run_id FROM {has} WHERE run_id NOT IN (SELECT run_id FROM {lacks})"  # noqa: S608  own names
+            for (run_id,) in connection.execute(query).fetchall():
                 if run_id not in named:
-                    report.add("derived", str(run_id), None, f"{table} knows a run that has no event")
-    with reading(report, "which runs lists lack"):
-        for (run_id,) in connection.execute(_MISSING).fetchall():
-            if run_id not in named:
-                report.add("derived", str(run_id), None, "the run has events, and no row: lists do not show it")
+                    report.add("derived", str(run_id), None, what)
     images = _Images(connection, report)
     closed: Counter[str] = Counter()
-    index = IndexCheck(connection)
-    _check_rows_of_no_run(index, report)
+    index = IndexCheck(connection, report, lambda: progress("runs", 0))
+    index.check_rows_of_no_run()
     with reading(report, "the table runs"):
-        for number, (run_id,) in enumerate(connection.execute(_RUNS).fetchall()):
+        for number, (run_id,) in enumerate(connection.execute("SELECT run_id FROM runs ORDER BY sequence").fetchall()):
             progress("runs", number)
             if run_id not in named and isinstance(run_id, str):
                 with reading(report, f"what is kept of run {run_id[:80]}"):
@@ -349,29 +332,11 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
                         closed[str(why)] += 1
                     else:
                         _check_run(connection, run_id, images, report, vault)
-                    if (wrong := index.fault(run_id)) is not None:
-                        report.add("derived", run_id, None, f"{_INDEX}: {wrong}; {_REBUILD}")
-    _check_answers(index, report, lambda: progress("runs", 0))
+                    index.check_run(run_id)
+    index.check_answers()
     for said, number in closed.items():
-        are, away = ("is", "its key is") if number == 1 else ("are", "their keys are")
-        report.notes.append(
-            f"{counted(number, 'run')} {are} encrypted, and {away} away, so lists were not compared to that: {said}"
-        )
-
-
-def _check_rows_of_no_run(index: IndexCheck, report: Report) -> None:
-    named = {each.run_id for each in report.findings}
-    for run_id in index.unknown_rows():
-        if run_id is None or run_id not in named:
-            of = "no run in the log" if run_id is None else "a run that is not in the log, or was erased"
-            report.add("derived", run_id, None, f"the search index has rows of {of}; {_REBUILD}")
-
-
-def _check_answers(index: IndexCheck, report: Report, progress: Callable[[], None]) -> None:
-    for run_id, wrong in index.answers(progress):
-        report.add("derived", run_id, None, f"{_ANSWERS}: {wrong}; {_REBUILD}")
-    for wrong in dict.fromkeys(index.faults):
-        report.add("derived", None, None, f"{_ANSWERS}: {wrong}; {_REBUILD}")
+        away = counted(number, "run is encrypted, and its key is", "runs are encrypted, and their keys are")
+        report.notes.append(f"{away} away, so lists were not compared to that: {said}")
 
 
 def _check_erased(
@@ -386,12 +351,11 @@ def _check_erased(
         if status != ERASED:
             report.add("derived", run_id, None, "the run was erased, and lists do not say so")
         elif run_id not in erased:
-            report.add(
-                "derived", text_of(run_id), None, "lists say that the run was erased, and no record in the log does"
-            )
+            what = "lists say that the run was erased, and no record in the log does"
+            report.add("derived", text_of(run_id), None, what)
         elif has_text:
             report.add("derived", run_id, None, "the run was erased, and its row or a snapshot holds a text")
-        elif vault.has(run_id):
+        elif vault.all_of([run_id]):
             report.add("derived", run_id, None, "the run was erased, and its key is still there: erase it again")
     return done
 
@@ -409,7 +373,7 @@ class _Images:
         self._types: dict[object, object] = {}
         self._missing: dict[object, str] = {}
         with reading(report, "the table contents"):
-            for sha256, media_type in connection.execute(_CONTENTS).fetchall():
+            for sha256, media_type in connection.execute("SELECT sha256, media_type FROM contents").fetchall():
                 self._types[sha256] = media_type
                 self._look(sha256)
                 if sha256 in self._missing or media_type not in IMAGE_TYPES:
@@ -448,8 +412,7 @@ def _check_run(connection: sqlite3.Connection, run_id: str, images: _Images, rep
     if other:
         report.add("derived", run_id, None, f"the snapshot of the run {other}")
     images.check(reading.trace, report)
-    cursor = connection.execute("SELECT * FROM runs WHERE run_id = ?", (run_id,))
-    row = dict(zip((name for name, *_ in cursor.description), cursor.fetchone(), strict=True))
+    (row,) = _rows(connection, "SELECT * FROM runs WHERE run_id = ?", run_id)
     encrypted = _is_encrypted(connection, run_id)
     for name in SEALED_COLUMNS:
         if isinstance(stored := row.get(name), bytes) and encrypted:
@@ -463,19 +426,15 @@ def _check_run(connection: sqlite3.Connection, run_id: str, images: _Images, rep
     ((first,),) = connection.execute("SELECT min(sequence) FROM events WHERE run_id = ?", (run_id,))
     wanted = fixed_columns(reading.trace, first) | changing_columns(reading.trace)
     wrong = [name for name, value in wanted.items() if name in row and not _same(row[name], value)]
-    wrong += ["owner_id"] * (not _owner_fits(row, reading.trace))
-    wrong += ["vocabulary"] * (not isinstance(row.get("vocabulary"), int) or row["vocabulary"] < 1)
+    owner, vocabulary = row.get("owner_id"), row.get("vocabulary")
+    # The row names an owner only while the run goes on. Which process that is, no event says.
+    goes_on = not reading.trace.ended and reading.trace.status not in AT_REST
+    fits = isinstance(owner, str) and OWNER_ID.fullmatch(owner) is not None if goes_on else owner == ""
+    wrong += ["owner_id"] * (not fits)
+    wrong += ["vocabulary"] * (not isinstance(vocabulary, int) or vocabulary < 1)
     if wrong:
         report.add("derived", run_id, None, f"the row of the run differs from its events: {', '.join(sorted(wrong))}")
 
 
 def _same(stored: object, value: object) -> bool:
     return stored == value and (not isinstance(value, float) or repr(stored) == repr(value))
-
-
-def _owner_fits(row: dict[str, object], trace: RunTrace) -> bool:
-    """Whether the row names an owner only while the run goes on. Which process that is, no event says."""
-    owner = row.get("owner_id")
-    if not trace.ended and trace.status not in AT_REST:
-        return isinstance(owner, str) and OWNER_ID.fullmatch(owner) is not None
-    return bool(owner == "")

@@ -129,7 +129,6 @@ class History:
         self.of.append(number)
 
     def root(self, size: int) -> bytes:
-        """Returns the root of the first ``size`` entries."""
         tree = Tree()
         tree.extend(map(self.leaf, range(size)))
         return tree.root()
@@ -199,14 +198,11 @@ def read_anchor_line(line: str, keys: Iterable[PublicKey]) -> AnchorLine:
         found = json.loads(line)
     except (ValueError, RecursionError):
         raise Invalid(_TORN) from None
-    if not isinstance(found, dict):
-        raise Invalid("the line is malformed")
+    found = found if isinstance(found, dict) else {}
     start, of, runs, note = (found.get(name) for name in ("from", "of", "runs", "checkpoint"))
     if type(start) is not int or not isinstance(of, list) or not isinstance(runs, list) or not isinstance(note, str):
         raise Invalid("the line is malformed")
-    if not set(map(type, of)) <= {int} or not all(isinstance(each, str) and _is_unicode(each) for each in runs):
-        raise Invalid("the line is malformed")
-    if not _is_unicode(note):
+    if not set(map(type, of)) <= {int} or not _are_unicode((note, *runs)):
         raise Invalid("the line is malformed")
     checkpoint, leaves = open_note(note, keys), unpacked(found.get("leaves"))
     fits = len(leaves) == 32 * len(of) and start >= 0 and start + len(of) == checkpoint.size
@@ -215,9 +211,12 @@ def read_anchor_line(line: str, keys: Iterable[PublicKey]) -> AnchorLine:
     return AnchorLine(checkpoint, note, start, leaves, of, runs)
 
 
-def _is_unicode(text: str) -> bool:
-    """Whether the text has bytes: JSON can spell half a character."""
-    return text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text)
+def _are_unicode(texts: Iterable[object]) -> bool:
+    """Whether these are texts that have bytes: JSON can spell half a character."""
+    return all(
+        isinstance(each, str) and (each.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in each))
+        for each in texts
+    )
 
 
 def note_digest(note: str) -> bytes:
@@ -242,17 +241,15 @@ def other_log_of_line(line: str, keys: Sequence[PublicKey]) -> str | None:
         note = json.loads(line)["checkpoint"]
     except (ValueError, RecursionError, KeyError, TypeError):
         return None
-    return other_log(note, keys) if isinstance(note, str) and _is_unicode(note) else None
+    return other_log(note, keys) if _are_unicode([note]) else None
 
 
 def began_again(log: str, keys: Sequence[PublicKey], where: str) -> Finding:
-    """Returns the finding that a key of one log has signed another one, too."""
     what = f"{where}: the key of the log {keys[0].name} has also signed the log {log}: a log never begins again"
     return Finding("begun_again", None, None, what)
 
 
 def began_late(covered_from: int) -> Finding:
-    """Returns the finding that the evidence of a log begins after events."""
     what = f"the evidence of the log begins after event {covered_from - 1:,}, and it always begins before all"
     return Finding("begun_again", None, None, what)
 
@@ -272,8 +269,8 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
     for name, lines in anchors:
         passed: dict[str, list[int]] = {}
         others: set[str] = set()
-        order = _Order(name)
-        trusted = False
+        good: list[tuple[int, AnchorLine]] = []
+        changed: list[int] = []
         for number, line in enumerate(_whole_lines(lines, keys, history, report, name), 1):
             if not line.strip():
                 continue
@@ -287,15 +284,14 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
                     report.add(found.kind, None, None, found.what)
                 passed.setdefault(str(error), []).append(number)
                 if str(error) in (WRONG_SIGNATURE, _UNFIT):
-                    order.changed(number)
+                    changed.append(number)
                 continue
-            trusted = True
-            order.see(number, read)
+            good.append((number, read))
             tree = _extend(history, tree, read, report, f"{name}, line {number}")
         # One torn line alone can be the first, which a lost machine has cut.
-        if passed and not trusted and list(passed.items()) != [(_TORN, [1])]:
+        if passed and not good and list(passed.items()) != [(_TORN, [1])]:
             report.add("unsigned", None, None, f"{name}: no line can be trusted: it is of another log, or was changed")
-        order.add_to(report)
+        _check_order(name, good, changed, report)
         for why, numbers in passed.items():
             first, last = numbers[0], numbers[-1]
             which = f"line {first} is" if first == last else f"{len(numbers)} of lines {first} to {last} are"
@@ -304,39 +300,25 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
     return history
 
 
-class _Order:
-    """Whether each line of one anchor begins where the one before it ended, as the program publishes them."""
+def _check_order(name: str, read: Sequence[tuple[int, AnchorLine]], changed: Sequence[int], report: Report) -> None:
+    """Finds lines of one anchor that do not begin where the one before them ended, as the program publishes them.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._end = 0
-        self._missing: list[tuple[int, int]] = []
-        self._again: list[int] = []
-        self._changed: list[int] = []
-
-    def changed(self, number: int) -> None:
-        """Takes note of a line that was written by a key that is trusted, and is not as it was written."""
-        self._changed.append(number)
-
-    def see(self, number: int, line: AnchorLine) -> None:
-        if line.start > self._end:
-            self._missing.append((number, self._end))
-        elif line.start < self._end or not line.leaves:
-            self._again.append(number)
-        self._end = max(self._end, line.checkpoint.size)
-
-    def add_to(self, report: Report) -> None:
-        if self._missing:
-            number, end = self._missing[0]
-            more = counted(len(self._missing), "place")
-            what = f"before line {number} the entries from {end} on are missing; lines are missing at {more}"
-            report.add("anchor", None, None, f"{self._name}: {what}")
-        if self._changed:
-            what = f"{counted(len(self._changed), 'line')} not as published, the first is line {self._changed[0]}"
-            report.add("anchor", None, None, f"{self._name}: {what}")
-        if self._again:
-            what = f"{counted(len(self._again), 'line')} doubled or out of order, the first is line {self._again[0]}"
-            report.add("anchor", None, None, f"{self._name}: {what}")
+    ``read``: the lines that can be trusted, by number. ``changed``: others, written by a key that is trusted.
+    """
+    end, missing, again = 0, [], []
+    for number, line in read:
+        if line.start > end:
+            missing.append((number, end))
+        elif line.start < end or not line.leaves:
+            again.append(number)
+        end = max(end, line.checkpoint.size)
+    if missing:
+        what = f"before line {missing[0][0]} the entries from {missing[0][1]} on are missing; lines are missing at"
+        report.add("anchor", None, None, f"{name}: {what} {counted(len(missing), 'place')}")
+    for numbers, how in ((changed, "not as published"), (again, "doubled or out of order")):
+        if numbers:
+            what = f"{counted(len(numbers), 'line')} {how}, the first is line {numbers[0]}"
+            report.add("anchor", None, None, f"{name}: {what}")
 
 
 def _whole_lines(

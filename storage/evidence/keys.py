@@ -4,7 +4,6 @@ The file holds the private key in PEM, and below it ``log: ORIGIN``, the one log
 """
 
 import base64
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from conductor_core.errors import BadInput
 from storage.merkle.formats import Checkpoint, PublicKey, note_of, rotation_message
-from storage.privacy import flush
+from storage.privacy import flush, write_new
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -34,7 +33,6 @@ class SigningKey:
     private: "Ed25519PrivateKey"
 
     def note(self, checkpoint: Checkpoint) -> str:
-        """Returns the checkpoint as a signed note."""
         return note_of(checkpoint, self.public, self.private.sign(checkpoint.text.encode()))
 
 
@@ -43,12 +41,16 @@ def load_key(path: Path, origin: str) -> SigningKey:
 
     Raises: OtherLog; BadInput, which names the file; OSError.
     """
-    _refuse_strange(origin)
+    if not _ORIGIN.fullmatch(origin):  # it comes from the database, and goes into commands and lines of text
+        raise BadInput(
+            f"the database says it is the log {origin[:60]!r}, which this program never names so: verify it with the "
+            "public key that you kept"
+        )
     while True:
         try:
             private, log = _read(path)
         except FileNotFoundError:
-            _write_new(path, _fresh(), origin)
+            _write_new(path, origin)
             continue
         if log != origin:
             raise other_log_error(path, log, origin)
@@ -63,21 +65,12 @@ def own_public_key(path: Path) -> PublicKey:
 
 
 def other_log_error(path: Path, log: str, origin: str) -> OtherLog:
-    """Returns what is wrong if the key of ``log`` is to sign ``origin``."""
     said = origin if _ORIGIN.fullmatch(origin) else repr(origin[:60])  # it comes from the database
     return OtherLog(
         f"the key {path} has signed the log {log}, and the database says that it is the log {said}: a log never "
         "begins again. If another database was put in the place of the log, restore its backup; if this database is "
         "new, keep the key and its anchor under other names, so that it gets a key of its own"
     )
-
-
-def _refuse_strange(origin: str) -> None:
-    if not _ORIGIN.fullmatch(origin):  # it comes from the database, and goes into commands and lines of text
-        raise BadInput(
-            f"the database says it is the log {origin[:60]!r}, which this program never names so: verify it with the "
-            "public key that you kept"
-        )
 
 
 def _read(path: Path) -> "tuple[Ed25519PrivateKey, str]":
@@ -100,37 +93,16 @@ def _read(path: Path) -> "tuple[Ed25519PrivateKey, str]":
     return private, logs[0]
 
 
-def _write_new(path: Path, private: "Ed25519PrivateKey", origin: str) -> None:
-    """Writes a key, unless another process was quicker. Nobody ever sees half a key at ``path``."""
+def _write_new(path: Path, origin: str) -> None:
+    """Writes a new key, unless another process was quicker."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
     if not path.parent.is_dir():
         path.parent.mkdir(exist_ok=True, mode=0o700)
         flush(path.parent.parent)
-    fresh = path.with_name(f".{path.name}-{os.urandom(8).hex()}")
-    try:
-        _write(fresh, private, origin)
-        os.link(fresh, path)
-    except FileExistsError:
-        return
-    finally:
-        fresh.unlink(missing_ok=True)
-        flush(path.parent)
-
-
-def _fresh() -> "Ed25519PrivateKey":
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    return Ed25519PrivateKey.generate()
-
-
-def _write(path: Path, private: "Ed25519PrivateKey", origin: str) -> None:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(handle, "wb") as file:
-        file.write(pem + f"log: {origin}\n".encode())
-        file.flush()
-        os.fsync(handle)
+    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    write_new(path, pem + f"log: {origin}\n".encode())
 
 
 def new_key(path: Path, origin: str) -> tuple[SigningKey, dict[str, object]]:

@@ -5,13 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from storage.encoding import read_text
 from storage.evidence.history import Report, counted
-from storage.log.commands import SENT, NoProof, opened, proven, read_origin, records_of_no_run, registered
-from storage.merkle.formats import PublicKey, read_record, rotated_keys
+from storage.log.commands import SENT, NoProof, proven, read_origin, records_of_no_run, registered
+from storage.merkle.formats import PublicKey, read_record, rotated_keys, text_of
 from storage.privacy import KeyAway, Sealed, Vault, event_place
 
-_COMMANDS = "SELECT id, payload, run_id, kind, at_utc FROM commands {} ORDER BY id"
 _ANSWERED_BY = {
     "approval.granted": "approve",
     "approval.denied": "deny",
@@ -52,14 +50,6 @@ class _Answer:
     number: int | None
     event: dict[str, Any]
 
-    @property
-    def numbers(self) -> list[int]:
-        return [_as_number(each) for each in _as_list(self.event.get("numbers"))]
-
-    @property
-    def actor(self) -> Any:
-        return self.event.get("actor")
-
 
 def check(
     connection: sqlite3.Connection, keys: Sequence[PublicKey], report: Report, vault: Vault, run_id: str | None = None
@@ -84,19 +74,17 @@ def check(
             report.add("derived", each.run_id, each.sequence, what)
     said: set[tuple[str, int]] = set()
     away = 0
-    for stored in _rows(connection, _COMMANDS, of):
-        number, run_id, kind = stored[0], read_text(stored[2]), read_text(stored[3])[:20]
+    for stored in _rows(connection, "SELECT id, payload, run_id, kind, at_utc FROM commands {} ORDER BY id", of):
+        number, run_id, kind = stored[0], text_of(stored[2]), text_of(stored[3])[:20]
         answer = answers.get((run_id, number))
+        said.add((run_id, number))
         try:
-            command = read_record(proven(opened(stored, vault), machines).encode())
-            said.add((run_id, number))
+            command = read_record(proven(stored, vault, machines).encode())
             if answer is not None and (wrong := _contradiction(command, answer)):
                 report.add("derived", run_id, answer.sequence, f"{wrong} than command {number} asked for")
         except KeyAway:
-            said.add((run_id, number))
             away += 1
         except NoProof as error:
-            said.add((run_id, number))
             report.add("derived", run_id, None, f"command {number} ({kind}) was not sent by a machine: {error}")
             if answer is not None and answer.kind != "command.refused":
                 what = f"the event {answer.kind} obeys command {number}, which no machine has sent"
@@ -109,8 +97,8 @@ def check(
         if (run_id, number) not in said and (run_id, number) not in answers:
             report.add("derived", run_id, None, f"command {number} to the run is on record, and it is gone")
     if away:
-        are = "is" if away == 1 else "are"
-        report.notes.append(f"{counted(away, 'command')} {are} encrypted, and the key is away: not checked")
+        are = counted(away, "command is", "commands are")
+        report.notes.append(f"{are} encrypted, and the key is away: not checked")
 
 
 def _rows(
@@ -126,7 +114,6 @@ def _rows(
 
 
 def _recorded(connection: sqlite3.Connection, of: Sequence[str] | None) -> Iterator[tuple[str, int]]:
-    """Yields run and number of the commands that the log says were sent."""
     for (raw,) in _rows(connection, _RECORDS, of, SENT):
         record = read_record(raw)
         if record.get("kind") == SENT and isinstance(number := record.get("command"), int):
@@ -151,7 +138,7 @@ class _Carried:
         if not there:
             return True
         here = self._requests(answer.run_id)
-        asked = [here.get(number, answer) for number in answer.numbers]
+        asked = [here.get(_as_number(number), answer) for number in _as_list(answer.event.get("numbers"))]
         for grant in self._events(source, "approval.granted"):
             if grant.get("command") is None:
                 continue
@@ -182,7 +169,7 @@ class _Carried:
 
     def _events(self, run_id: str, kind: str) -> Iterator[dict[str, Any]]:
         for sequence, at_utc, payload in self._connection.execute(_OF_KIND, (run_id, kind)).fetchall():
-            if event := _event(self._vault, run_id, sequence, kind, read_text(at_utc), payload):
+            if event := _event(self._vault, run_id, sequence, kind, text_of(at_utc), payload):
                 yield event
 
 
@@ -196,11 +183,11 @@ def _event(vault: Vault, run_id: str, sequence: int, kind: str, at_utc: str, pay
 
 def _answer(vault: Vault, run_id: object, sequence: int, kind: str, at_utc: object, payload: bytes) -> _Answer | None:
     """Reads an event that answers a command; None if its run's key is away."""
-    event = _event(vault, read_text(run_id), sequence, kind, read_text(at_utc), payload)
+    event = _event(vault, text_of(run_id), sequence, kind, text_of(at_utc), payload)
     if not event:
         return None
     number = None if event.get("command") is None else _as_number(event["command"])
-    return _Answer(read_text(run_id), sequence, kind, number, event)
+    return _Answer(text_of(run_id), sequence, kind, number, event)
 
 
 def _as_number(value: Any) -> int:
@@ -215,7 +202,7 @@ def _as_list(value: Any) -> list[Any]:
 def _contradiction(command: dict[str, Any], answer: _Answer) -> str:
     if _ANSWERED_BY[answer.kind] not in ("", command.get("kind")):
         return f"the event {answer.kind} says other"
-    if command.get("actor") != answer.actor:
+    if command.get("actor") != answer.event.get("actor"):
         return f"the event {answer.kind} names somebody else"
     numbers, rest = (answer.event.get(name) for name in ("numbers", "rest"))
     if answer.kind in _ASKED and (command.get("numbers") or numbers, command.get("rest")) != (numbers, rest):

@@ -17,7 +17,6 @@ from conductor_core.run.actor import local_actor
 from conductor_core.run.commands import COMMAND, COMMAND_KINDS, Command, SentCommand, Unproven
 from conductor_core.run.trace import ENDED_STATUSES
 from storage.database.connections import Database
-from storage.encoding import read_text
 from storage.merkle.chain import add_record
 from storage.merkle.formats import Invalid, PublicKey, read_key, read_record, text_of, unpacked
 from storage.privacy import KeyAway, Sealed, Vault
@@ -26,8 +25,16 @@ from storage.records import ERASED
 log = logging.getLogger(__name__)
 
 REGISTERED = "machine.registered"
+SENT = "command.sent"
+"""The record that a command was sent: without it, nobody could tell that one which no run has answered is gone."""
 _RECORDS = "SELECT position, CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL AND run_id IS NULL"
-_ORIGIN = "SELECT CAST(origin AS BLOB) FROM evidence_log"
+
+
+Listener = Callable[[SentCommand], None]
+Trusted = Callable[[dict[int, bytes], str], Sequence[PublicKey]]
+"""Returns the keys of the log of this name that count, with those that its records vouch for. Raises: StoreError."""
+Stored = tuple[int, str | bytes, object, object, object]
+"""A row of ``commands``: id, payload, run id, kind, time. Somebody may have written it by hand."""
 
 
 class NoProof(Exception):
@@ -42,20 +49,9 @@ class Signer:
     sign: Callable[[bytes], bytes]
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of ``commands``, with its payload decrypted."""
-
-    number: int
-    run_id: str
-    kind: str
-    at_utc: str
-    payload: str
-
-
 def read_origin(connection: sqlite3.Connection | sqlite3.Cursor) -> str:
     """Returns the name of the log. Raises: sqlite3.Error."""
-    row = connection.execute(_ORIGIN).fetchone()
+    row = connection.execute("SELECT CAST(origin AS BLOB) FROM evidence_log").fetchone()
     return "" if row is None else text_of(row[0])
 
 
@@ -88,17 +84,9 @@ def register(cursor: sqlite3.Cursor, machine: PublicKey, log_key: Signer) -> Non
     """Puts a machine of this process's account on record. Call it in a transaction of the writer."""
     actor = local_actor()
     host = "" if actor.process is None else actor.process.host
-    said = _registration(machine.name, machine, actor.uid, actor.name, host)
-    add_record(
-        cursor,
-        REGISTERED,
-        None,
-        machine=machine.line,
-        uid=actor.uid,
-        account=actor.name,
-        host=host,
-        by_log=base64.b64encode(log_key.sign(said)).decode(),
-    )
+    said = log_key.sign(_registration(machine.name, machine, actor.uid, actor.name, host))
+    who = {"uid": actor.uid, "account": actor.name, "host": host}
+    add_record(cursor, REGISTERED, None, machine=machine.line, **who, by_log=base64.b64encode(said).decode())
 
 
 def prove(machine: Signer, number: int, run_id: str, kind: str, at_utc: str, command: str) -> str:
@@ -109,9 +97,20 @@ def prove(machine: Signer, number: int, run_id: str, kind: str, at_utc: str, com
     return json.dumps({"command": command, "machine": machine.public.line, "nonce": nonce, "proof": proof})
 
 
-def proven(row: Row, machines: Mapping[str, int]) -> str:
-    """Returns the command of a row, as JSON. ``machines``: as ``registered`` has them. Raises: NoProof."""
-    envelope = read_record(row.payload.encode(errors="replace"))
+def proven(stored: Stored, vault: Vault, machines: Mapping[str, int]) -> str:
+    """Returns the command of a row, as JSON. ``machines``: as ``registered`` has them.
+
+    Raises: KeyAway; NoProof, also if it was not encrypted here; StoreError.
+    """
+    number, payload, run_id, kind, at_utc = stored[0], stored[1], *map(text_of, stored[2:])
+    if isinstance(payload, bytes):
+        try:
+            payload = vault.open(run_id, command_place(kind, at_utc), payload).decode(errors="replace")
+        except KeyAway:
+            raise
+        except Sealed as error:
+            raise NoProof(str(error)) from None
+    envelope = read_record(str(payload).encode(errors="replace"))
     command, line, nonce = envelope.get("command"), envelope.get("machine"), envelope.get("nonce")
     if not (isinstance(command, str) and isinstance(line, str) and isinstance(nonce, str)):
         raise NoProof("it has no proof")
@@ -121,7 +120,7 @@ def proven(row: Row, machines: Mapping[str, int]) -> str:
         machine, signature = read_key(line), unpacked(envelope.get("proof"), 64)
     except Invalid:
         raise NoProof("its proof is malformed") from None
-    if not machine.signed(_to_sign(machine, row.number, row.run_id, row.kind, row.at_utc, nonce, command), signature):
+    if not machine.signed(_to_sign(machine, number, run_id, kind, at_utc, nonce, command), signature):
         raise NoProof("its proof is of another command: it was changed, or written a second time")
     return command
 
@@ -134,23 +133,13 @@ def _to_sign(machine: PublicKey, number: int, run_id: str, kind: str, at_utc: st
     return json.dumps(["command", machine.name, number, run_id, kind, at_utc, nonce, command]).encode()
 
 
-Listener = Callable[[SentCommand], None]
-Trusted = Callable[[dict[int, bytes], str], Sequence[PublicKey]]
-"""Returns the keys of the log of this name that count, with those that its records vouch for. Raises: StoreError."""
-Stored = tuple[int, str | bytes, object, object, object]
-"""A row of ``commands``: id, payload, run id, kind, time. Somebody may have written it by hand."""
-
-SENT = "command.sent"
-"""The record that a command was sent: without it, nobody could tell that one which no run has answered is gone."""
 _POLL_S = 0.1
-_STATUS = "SELECT status FROM runs WHERE run_id = ?"
 _SEND = "INSERT INTO commands (id, run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?, ?)"
 _NEXT = (
     "SELECT max(coalesce((SELECT max(id) FROM commands), 0), "
     "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'commands'), 0)) + 1"
 )
 """An id is never given twice, also after its command was deleted with its run: proofs depend on it."""
-_NEWEST = "SELECT coalesce(max(id), 0) FROM commands"
 _AFTER = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE id > ? ORDER BY id"
 _OF_RUN = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
 
@@ -162,7 +151,7 @@ def send(
 
     ``machine`` proves it, and is first registered if it is not yet. Call it in a transaction of the writer.
     """
-    row = cursor.execute(_STATUS, (command.run_id,)).fetchone()
+    row = cursor.execute("SELECT status FROM runs WHERE run_id = ?", (command.run_id,)).fetchone()
     if row is None or row[0] in ENDED_STATUSES or row[0] == ERASED:
         return "unknown" if row is None else str(row[0])
     records, origin = records_of_no_run(cursor), machine.public.name
@@ -185,21 +174,7 @@ def read_commands(
 
 
 def command_place(kind: str, at_utc: str) -> str:
-    """Names the place of a command, for what is bound to it."""
     return f"command {kind} {at_utc}"
-
-
-def opened(stored: Stored, vault: Vault) -> Row:
-    """Returns a row with its payload decrypted. Raises: KeyAway; NoProof if it was not encrypted here; StoreError."""
-    number, payload, run_id, kind, at_utc = stored[0], stored[1], *map(read_text, stored[2:])
-    if isinstance(payload, bytes):
-        try:
-            payload = vault.open(run_id, command_place(kind, at_utc), payload).decode(errors="replace")
-        except KeyAway:
-            raise
-        except Sealed as error:
-            raise NoProof(str(error)) from None
-    return Row(number, run_id, kind, at_utc, str(payload))
 
 
 def _sent(connection: sqlite3.Connection, rows: Sequence[Stored], vault: Vault, trusted: Trusted) -> list[SentCommand]:
@@ -210,9 +185,9 @@ def _sent(connection: sqlite3.Connection, rows: Sequence[Stored], vault: Vault, 
     machines = registered(records, origin, trusted(records, origin))
     sent: list[SentCommand] = []
     for stored in rows:
-        number, run_id, kind = stored[0], read_text(stored[2]), read_text(stored[3])
+        number, run_id, kind = stored[0], text_of(stored[2]), text_of(stored[3])
         try:
-            command = COMMAND.validate_json(proven(opened(stored, vault), machines))
+            command = COMMAND.validate_json(proven(stored, vault, machines))
             if (command.run_id, command.kind) != (run_id, kind):
                 raise NoProof("it is not what it is filed as")
         except KeyAway as error:
@@ -239,7 +214,7 @@ class CommandWatch:
         """Raises: StoreError."""
         self._database, self._listener, self._trusted = database, listener, trusted
         with database.reading() as connection:
-            ((self._last,),) = connection.execute(_NEWEST)
+            ((self._last,),) = connection.execute("SELECT coalesce(max(id), 0) FROM commands")
         self._closed = False
         self._news = threading.Event()
         self._thread = threading.Thread(target=self._run, name="commands", daemon=True)
@@ -259,18 +234,12 @@ class CommandWatch:
             self._news.wait(_POLL_S)
             self._news.clear()
             try:
-                for sent in self._read():
+                with self._database.reading() as connection:
+                    rows = [] if self._closed else connection.execute(_AFTER, (self._last,)).fetchall()
+                    commands = _sent(connection, rows, self._database.vault, self._trusted)
+                self._last = rows[-1][0] if rows else self._last
+                for sent in commands:
                     self._listener(sent)
             except StoreError as error:
                 # The database is gone or locked: whoever writes to it says so.
                 log.debug("commands cannot be read: %s", error)
-
-    def _read(self) -> list[SentCommand]:
-        if self._closed:
-            return []
-        with self._database.reading() as connection:
-            rows = connection.execute(_AFTER, (self._last,)).fetchall()
-            sent = _sent(connection, rows, self._database.vault, self._trusted)
-        if rows:
-            self._last = rows[-1][0]
-        return sent

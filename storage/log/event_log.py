@@ -1,8 +1,7 @@
 """The event log: one thread writes over one connection, and callers can wait until their events are on disk.
 
 The next commit writes all events that arrive during a commit (group commit), so durability costs one flush per group,
-not per event. The same transaction updates ``runs`` and ``snapshots``. ``RefusingLog`` stands in where the database
-cannot be written.
+not per event. The same transaction updates ``runs`` and ``snapshots``.
 """
 
 import asyncio
@@ -15,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any, TypeVar
 
 from conductor_core.errors import StoreError, StoreGone, StoreLocked, StoreReadOnly
 from conductor_core.run.events import FINAL_KINDS, Event, RunTaken
@@ -29,6 +29,7 @@ from storage.records import StoredEvent
 from storage.redaction import RecordRedaction
 
 log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 
 _NEWEST = (
     "SELECT max(coalesce((SELECT max(sequence) FROM events), 0), "
@@ -52,16 +53,17 @@ _IDLE_S = 2.0
 class _Request:
     """Events to write and the future of the caller who waits. ``loop`` is None if that is a thread.
 
-    Instead of events a request may hold a ``snapshot``, for which nobody waits, or ``work`` for the transaction, or it
-    ``rewrites`` the file after the transaction.
+    Instead of events a request may hold a ``snapshot``, for which nobody waits, or ``work`` for the transaction, whose
+    ``result`` goes to who waits, or it ``rewrites`` the file after the transaction.
     """
 
     events: Sequence[Event] = ()
     loop: asyncio.AbstractEventLoop | None = None
-    future: "asyncio.Future[None] | concurrent.futures.Future[None]" = field(default_factory=concurrent.futures.Future)
+    future: "asyncio.Future[Any] | concurrent.futures.Future[Any]" = field(default_factory=concurrent.futures.Future)
     error: StoreError | None = None
     snapshot: SnapshotRow | None = None
-    work: Callable[[sqlite3.Cursor], None] | None = None
+    work: Callable[[sqlite3.Cursor], Any] | None = None
+    result: object = None
     rewrites: bool = False
 
 
@@ -97,7 +99,10 @@ class Feed:
 
 
 class EventLog:
-    """The ``EventSink`` of a database. Any thread and any event loop may use it."""
+    """The ``EventSink`` of a database. Any thread and any event loop may use it.
+
+    If the database cannot be written, each append fails with the reason, so that nothing is run, and feeds stay empty.
+    """
 
     def __init__(
         self, database: Database, redaction: RecordRedaction, written: Callable[[int], None] = lambda _: None
@@ -115,7 +120,8 @@ class EventLog:
         self._orphans: set[str] = set()
         self._unmoved_bytes = database.log_bytes  # of a process that was killed
         self._thread = threading.Thread(target=self._write_all, name="event-log", daemon=True)
-        self._thread.start()
+        if database.refusal is None:
+            self._thread.start()
 
     def append(self, *events: Event) -> "asyncio.Future[None]":
         """Returns a future that is done when the events are durable. Raises, when awaited: StoreError; then none of
@@ -132,13 +138,16 @@ class EventLog:
         """Appends from a thread without an event loop: returns when the events are durable. Raises: StoreError."""
         self._submit(_Request(events)).future.result()
 
-    def change_and_wait(self, work: Callable[[sqlite3.Cursor], None]) -> None:
-        """Runs ``work`` in a transaction of the writing thread, perhaps more than once. Raises: StoreError."""
-        self.change(work).result()
+    def change_and_wait(self, work: Callable[[sqlite3.Cursor], _Result]) -> _Result:
+        """Runs ``work`` in a transaction of the writing thread, perhaps more than once, and returns its last result.
 
-    def change(self, work: Callable[[sqlite3.Cursor], None]) -> "concurrent.futures.Future[None]":
+        Raises: StoreError.
+        """
+        return self.change(work).result()
+
+    def change(self, work: Callable[[sqlite3.Cursor], _Result]) -> "concurrent.futures.Future[_Result]":
         """Returns a future of the same, which the writing thread completes. Raises: StoreError if the log is closed."""
-        future: concurrent.futures.Future[None] = concurrent.futures.Future()
+        future: concurrent.futures.Future[_Result] = concurrent.futures.Future()
         self._submit(_Request(work=work, future=future))
         return future
 
@@ -166,7 +175,7 @@ class EventLog:
         with self._lock:
             rest = [other for other in self._feeds.get(run_id, ()) if other is not feed]
             if rest:
-                self._feeds[run_id] = rest
+                self._feeds[run_id] = rest  # in one step: the writing thread reads it without the lock
             else:
                 self._feeds.pop(run_id, None)
 
@@ -177,10 +186,14 @@ class EventLog:
                 return
             self._closed = True
             self._requests.put(None)
-        self._thread.join()
+        if self._database.refusal is None:
+            self._thread.join()
         self._owner.close()
 
     def _submit(self, request: _Request) -> _Request:
+        if (refusal := self._database.refusal) is not None:
+            # A new exception each time: one that is raised again collects the tracebacks of all callers.
+            raise type(refusal)(str(refusal))
         with self._lock:
             if self._closed:
                 raise errors.closed(self._database.path)
@@ -191,15 +204,11 @@ class EventLog:
         while (first := self._next()) is not None:
             batch = [first]
             last = False
-            while len(batch) < _MOST_REQUESTS and not last:
-                try:
+            with suppress(queue.Empty):
+                while len(batch) < _MOST_REQUESTS and not last:
                     more = self._requests.get_nowait()
-                except queue.Empty:
-                    break
-                if more is None:
-                    last = True
-                else:
-                    batch.append(more)
+                    batch += [] if more is None else [more]
+                    last = more is None
             self._redact(batch)
             self._refuse_orphans(batch)
             if rest := [request for request in batch if request.error is None]:
@@ -281,8 +290,7 @@ class EventLog:
         others = {event.run_id for event in events} - new
         if faults := self._vault.make_ready(new, others):
             for request in batch:
-                found = (faults[event.run_id] for event in request.events if event.run_id in faults)
-                request.error = next(found, None)
+                request.error = next((faults[event.run_id] for event in request.events if event.run_id in faults), None)
         return [request for request in batch if request.error is None]
 
     def _write(self, batch: Sequence[_Request]) -> list[StoredEvent]:
@@ -304,9 +312,7 @@ class EventLog:
             sequence += 1
             event, payload = encode(asked)
             run_id, kind, at_utc = event.run_id, event.kind, event.at_utc.isoformat()
-            kept: str | bytes = payload
-            if self._vault.seals(run_id):
-                kept = self._vault.seal(run_id, event_place(sequence, kind, at_utc), payload)
+            kept = self._vault.seal(run_id, event_place(sequence, kind, at_utc), payload)
             # The evidence is of the bytes that are stored, so that it can be checked without keys.
             exact = kept if isinstance(kept, bytes) else kept.encode()
             row = (sequence, kind.encode(), at_utc.encode(), exact)
@@ -318,12 +324,14 @@ class EventLog:
             rows.append((sequence, run_id, kind, at_utc, kept, position))
             self._unmoved_bytes += len(exact) + _PAGE_BYTES
         if rows:
-            _insert(cursor, rows)
+            for start in range(0, len(rows), _MOST_ROWS):
+                some = rows[start : start + _MOST_ROWS]
+                cursor.execute(_INSERT + ", ".join([_ROW] * len(some)), list(chain.from_iterable(some)))
             entries.save()
             live.save(cursor)
         for request in batch:
             if request.work is not None:
-                request.work(cursor)
+                request.result = request.work(cursor)
                 self._unmoved_bytes += _PAGE_BYTES
         if snapshots := [request.snapshot for request in batch if request.snapshot is not None]:
             store_snapshots(cursor, snapshots)
@@ -361,12 +369,6 @@ class EventLog:
             return
 
 
-def _insert(cursor: sqlite3.Cursor, rows: Sequence[tuple[object, ...]]) -> None:
-    for start in range(0, len(rows), _MOST_ROWS):
-        some = rows[start : start + _MOST_ROWS]
-        cursor.execute(_INSERT + ", ".join([_ROW] * len(some)), list(chain.from_iterable(some)))
-
-
 def _failed(database: Database, error: Exception) -> StoreError:
     failure = StoreError(f"the database {database.path} failed: {type(error).__name__}: {error}")
     failure.__cause__ = error
@@ -396,49 +398,6 @@ def _settle(requests: Sequence[_Request]) -> None:
         if request.future.done():  # its waiter was cancelled
             continue
         if request.error is None:
-            request.future.set_result(None)
+            request.future.set_result(request.result)
         else:
             request.future.set_exception(request.error)
-
-
-class RefusingLog:
-    """Fails each append with the reason why nothing can be kept, so that nothing is run. Its feeds stay empty."""
-
-    def __init__(self, refusal: StoreError) -> None:
-        self._refusal = refusal
-
-    def append(self, *events: Event) -> "asyncio.Future[None]":
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        future.set_exception(self._again())
-        return future
-
-    def append_and_wait(self, *events: Event) -> None:
-        raise self._again()
-
-    def change_and_wait(self, work: Callable[[sqlite3.Cursor], None]) -> None:
-        raise self._again()
-
-    def change(self, work: Callable[[sqlite3.Cursor], None]) -> "concurrent.futures.Future[None]":
-        raise self._again()
-
-    def rewrite_and_wait(self) -> None:
-        raise self._again()
-
-    def keep_snapshot(self, snapshot: SnapshotRow) -> None:
-        pass
-
-    def writes(self, run_id: str) -> bool:
-        return False
-
-    def subscribe(self, run_id: str) -> Feed:
-        return Feed(asyncio.get_running_loop())
-
-    def unsubscribe(self, run_id: str, feed: Feed) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def _again(self) -> StoreError:
-        """Returns a new exception each time: one that is raised again collects the tracebacks of all callers."""
-        return type(self._refusal)(str(self._refusal))

@@ -42,9 +42,7 @@ _STREAMED = StepDelta | PlanDelta | StepProgress | PlanProgress
 """Most of all events, and none that changes a run's row or its owner."""
 _TO_JSON = json.JSONEncoder(ensure_ascii=False)
 _SNAPSHOT_TAIL_SIZE = 64 << 10
-_EXISTS = "SELECT 1 FROM runs WHERE run_id = ?"
 _CLAIM = "UPDATE runs SET owner_id = ? WHERE run_id = ? AND owner_id = ''"
-_RELEASE = "UPDATE runs SET owner_id = '' WHERE run_id = ?"
 _SNAPSHOT = (
     "INSERT OR REPLACE INTO snapshots (run_id, sequence, fold_digest, trace, events_sha256, sha256) "
     "SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE NOT EXISTS (SELECT 1 FROM deletions WHERE run_id = ?1)"
@@ -119,7 +117,7 @@ class LiveRuns:
         run_id = event.run_id
         streamed = isinstance(event, _STREAMED)
         if not streamed and isinstance(event, RunCreated):
-            if run_id in self._runs or cursor.execute(_EXISTS, (run_id,)).fetchone():
+            if run_id in self._runs or cursor.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone():
                 raise EventOutOfOrder(f"run {run_id} exists already: every run needs an id of its own")
             self._owner.hold()
             live = _LiveRun(folding.begin(event), sequence, is_new=True)
@@ -146,7 +144,7 @@ class LiveRuns:
                 ) from error
             if not streamed and (isinstance(event, RunWaiting) or event.kind in FINAL_KINDS):
                 live.created["owner_id"] = ""
-                cursor.execute(_RELEASE, (run_id,))
+                cursor.execute("UPDATE runs SET owner_id = '' WHERE run_id = ?", (run_id,))
         live.sequence = sequence
         live.digest.update(line)
         live.tail_size += len(line)
@@ -160,7 +158,6 @@ class LiveRuns:
             raise EventOutOfOrder(f"run {run_id} is not at rest: another process has taken it up")
 
     def save(self, cursor: sqlite3.Cursor) -> None:
-        """Stores the rows and snapshots that the folded events changed."""
         new, snapshots = [], []
         changed: dict[tuple[str, ...], list[dict[str, object]]] = {}
         for run_id, live in self._touched.items():
@@ -168,7 +165,7 @@ class LiveRuns:
                 row = changing_columns(live.trace)
                 if live.is_new:
                     new.append(self._sealed(live.created | row | {"run_id": run_id}))
-                elif changes := _changes(live.row, row):
+                elif changes := {n: value for n, value in row.items() if n not in live.row or value != live.row[n]}:
                     changed.setdefault(tuple(changes), []).append(self._sealed(changes | {"run_id": run_id}))
                 live.row, live.row_due = row, False
             if live.snapshot_due:
@@ -185,12 +182,9 @@ class LiveRuns:
             store_snapshots(cursor, snapshots)
 
     def _sealed(self, row: dict[str, object]) -> dict[str, object]:
-        """Returns a row of ``runs`` with its texts encrypted, if the run has a key."""
-        run_id = str(row["run_id"])
-        if not self._database.vault.seals(run_id):
-            return row
+        run_id, seal = str(row["run_id"]), self._database.vault.seal
         texts = {name: text for name in SEALED_COLUMNS if isinstance(text := row.get(name), str)}
-        return row | {name: self._database.vault.seal(run_id, f"runs {name}", text) for name, text in texts.items()}
+        return row | {name: seal(run_id, f"runs {name}", text) for name, text in texts.items()}
 
     def _load(self, run_id: str) -> _LiveRun:
         try:
@@ -205,12 +199,7 @@ class LiveRuns:
         return live
 
 
-def _changes(before: dict[str, object], now: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in now.items() if name not in before or value != before[name]}
-
-
 def store_snapshots(cursor: sqlite3.Cursor, snapshots: Sequence[SnapshotRow]) -> None:
-    """Stores snapshots, each in place of the last one of its run."""
     cursor.executemany(_SNAPSHOT, snapshots)
 
 
@@ -234,10 +223,7 @@ def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
         "parent_run_id": trace.parent_run_id,
         "simulated": trace.simulated,
         "plan_only": trace.plan_only,
-        "batch_id": None if trace.batch is None else trace.batch.id,
-        "batch_row": None if trace.batch is None else trace.batch.row,
-        "batch_name": None if trace.batch is None else trace.batch.name,
-        "batch_size": None if trace.batch is None else trace.batch.size,
+        **{f"batch_{name}": getattr(trace.batch, name, None) for name in ("id", "row", "name", "size")},
     }
 
 
@@ -283,14 +269,11 @@ UNUSED_KEPT = timedelta(days=1)
 """How long a content stays that no run names: between its choice on the page and the run."""
 
 _KEEP_IMAGE = "INSERT OR IGNORE INTO contents (sha256, media_type, data, created_at_utc) VALUES (?, ?, ?, ?)"
-_READ_IMAGE = "SELECT media_type, data FROM contents WHERE sha256 = ?"
 _NAME_IMAGE = (
     "INSERT OR IGNORE INTO run_contents (run_id, sha256) SELECT ?1, ?2 "
     "WHERE EXISTS (SELECT 1 FROM contents WHERE sha256 = ?2)"
 )
-_FORGET_IMAGES = "DELETE FROM run_contents WHERE run_id = ?"
 _UNUSED_IMAGES = "DELETE FROM contents WHERE sha256 NOT IN (SELECT sha256 FROM run_contents) AND created_at_utc < ?"
-_IMAGES_OF_RUN = "SELECT sha256 FROM run_contents WHERE run_id = ?"
 _UNNAMED_IMAGE = "DELETE FROM contents WHERE sha256 = ? AND sha256 NOT IN (SELECT sha256 FROM run_contents)"
 
 
@@ -298,20 +281,19 @@ def keep_images(cursor: sqlite3.Cursor, images: Iterable[LoadedImage]) -> None:
     """Keeps images, each once, and drops those that no run has named for a day. Call it in the writer's transaction."""
     now = datetime.now(UTC)
     cursor.execute(_UNUSED_IMAGES, ((now - UNUSED_KEPT).isoformat(),))
-    rows = [(image.sha256, image.media_type, image.data, now.isoformat()) for image in images]
-    cursor.executemany(_KEEP_IMAGE, rows)
+    cursor.executemany(_KEEP_IMAGE, [(each.sha256, each.media_type, each.data, now.isoformat()) for each in images])
 
 
 def forget_images(cursor: sqlite3.Cursor, run_id: str) -> None:
     """Deletes the images that this run names and no other does. Call it in the transaction of the run's deletion."""
-    named = cursor.execute(_IMAGES_OF_RUN, (run_id,)).fetchall()
-    cursor.execute(_FORGET_IMAGES, (run_id,))
+    named = cursor.execute("SELECT sha256 FROM run_contents WHERE run_id = ?", (run_id,)).fetchall()
+    cursor.execute("DELETE FROM run_contents WHERE run_id = ?", (run_id,))
     cursor.executemany(_UNNAMED_IMAGE, named)
 
 
 def read_image(connection: sqlite3.Connection, sha256: str) -> tuple[str, bytes]:
     """Returns a content's media type and bytes. Raises: ContentMissing if it is not there, or was changed."""
-    row = connection.execute(_READ_IMAGE, (sha256,)).fetchone()
+    row = connection.execute("SELECT media_type, data FROM contents WHERE sha256 = ?", (sha256,)).fetchone()
     if row is None:
         raise ContentMissing(f"the database has no content {sha256[:12]}: it was deleted, or never kept here")
     media_type, data = row

@@ -9,7 +9,7 @@ import re
 import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from os import getpid
 from pathlib import Path
 
@@ -108,7 +108,11 @@ def held(folder: Path, key: str, what: str) -> Iterator[None]:
     try:
         while not (acquired := lock.acquire(_ASKED_S)) or not lock.is_of(path):
             if not acquired:
-                raise BadInput(f"{what} is carried out by {_holder(path)}: wait for its end, or stop it")
+                pid = host = ""
+                with suppress(FileNotFoundError):
+                    pid, _, host = path.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
+                holder = f"process {pid} on {host}" if pid and host else "another process"
+                raise BadInput(f"{what} is carried out by {holder}: wait for its end, or stop it")
             lock.close()  # whoever held it has deleted its file meanwhile
             lock = FileLock(path)
         path.write_text(f"{getpid()} {socket.gethostname()}\n", encoding="utf-8")
@@ -118,11 +122,3 @@ def held(folder: Path, key: str, what: str) -> Iterator[None]:
             path.unlink(missing_ok=True)
     finally:
         lock.close()
-
-
-def _holder(path: Path) -> str:
-    try:
-        pid, _, host = path.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
-    except FileNotFoundError:
-        pid = host = ""
-    return f"process {pid} on {host}" if pid and host else "another process"

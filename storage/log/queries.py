@@ -31,9 +31,10 @@ from conductor_core.run.trace import (
 )
 from conductor_core.workflow.model import Frozen
 from storage import errors
-from storage.encoding import count_of, read_caller, read_count, read_text, read_time
+from storage.encoding import count_of, read_caller, read_count, read_time
 from storage.log.live_runs import changing_columns, fixed_columns
 from storage.log.reading import read_deletion, read_run
+from storage.merkle.formats import text_of
 from storage.privacy import Vault
 from storage.records import ERASED, SEALED_COLUMNS, BatchSummary, RunSummary
 
@@ -43,7 +44,6 @@ _SUMMARY += ["input_tokens", "output_tokens", "actor", "door"]
 
 
 def _opened(column: str) -> str:
-    """Returns SQL for a text of ``runs`` that may be encrypted."""
     return f"CASE WHEN typeof({column}) = 'blob' THEN plain(run_id, '{column}', {column}) ELSE {column} END"
 
 
@@ -111,9 +111,10 @@ class Search:
 
     def finds(self, run: RunSummary) -> bool:
         """Whether the search finds ``run``, apart from the limit. Of a tree it finds the run and its re-runs alone."""
+        names = self.text is not None and len(self.text) >= FEWEST_OF_ID and self.text.lower() in run.run_id
         return (
             (self.before is None or run.sequence < self.before)
-            and (not self.text or self.text.lower() in run.task.lower() or self._names(run.run_id))
+            and (not self.text or self.text.lower() in run.task.lower() or names)
             and (self.status in (None, run.status) or (self.status == "waiting" and run.asked_for is not None))
             and self.parent in (None, run.parent_run_id)
             and self.tree in (None, run.parent_run_id, run.run_id)
@@ -124,19 +125,14 @@ class Search:
             and (self.among is None or run.run_id in json.loads(self.among))
         )
 
-    def _names(self, run_id: str) -> bool:
-        return self.text is not None and len(self.text) >= FEWEST_OF_ID and self.text.lower() in run_id
-
 
 def read_rows(connection: sqlite3.Connection, search: Search) -> list[dict[str, Any]]:
-    """Returns the rows of the runs that ``search`` finds, newest first."""
     page = _PAGE | (_WAITING if search.status == "waiting" else {})
     query = f"{_RUNS}{condition(search, _FILTERS | page)} ORDER BY sequence DESC LIMIT :limit"
     return [dict(zip(_SUMMARY, row, strict=True)) for row in connection.execute(query, vars(search))]
 
 
 def read_row(connection: sqlite3.Connection, run_id: str) -> dict[str, Any] | None:
-    """Returns the run's row, or None if there is none."""
     row = connection.execute(f"{_RUNS}run_id = ?", (run_id,)).fetchone()
     return None if row is None else dict(zip(_SUMMARY, row, strict=True))
 
@@ -164,10 +160,8 @@ def read_unfinished(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     """Returns id and owner of each run that has not ended, oldest first. A run of an unknown status is one of them."""
     # The query looks in the gaps between the statuses of ended runs, so that SQLite uses the index of statuses. It
     # orders by an expression, so that SQLite does not use the index of sequences, with which it would read all runs.
-    ended = _ENDED
-    bounds = [ended[0], *chain.from_iterable(pairwise(ended)), ended[-1]]
-    found: list[tuple[str, str]] = connection.execute(_UNFINISHED, bounds).fetchall()
-    return found
+    bounds = [_ENDED[0], *chain.from_iterable(pairwise(_ENDED)), _ENDED[-1]]
+    return connection.execute(_UNFINISHED, bounds).fetchall()
 
 
 def summary(row: Mapping[str, Any]) -> RunSummary:
@@ -206,7 +200,6 @@ class Listing:
         self.fault: StoreDamaged | None = None
 
     def doubt(self, run_id: str) -> None:
-        """Makes the next listing check the run again."""
         self._whole.discard(run_id)
         self._told.pop(run_id, None)
 
@@ -261,7 +254,10 @@ class Listing:
         if whole:
             self._whole.add(run_id)
         if search.answers:
-            told = _told_of(trace)
+            said = concluded(trace) if trace.ended else None
+            key = "" if said is None else "\n".join(key_of(trace.answer or "", said))
+            key = key and sha256(key.encode()).hexdigest()
+            told = {"named": name_of(trace), "conclusion": said, "answer_key": key}
             found = found.model_copy(update=told)
             if whole:
                 self._told[run_id] = told
@@ -284,13 +280,6 @@ def interrupt(trace: RunTrace) -> None:
     """Ends the trace of a dead process's run as ``run.interrupted`` will once that can be written."""
     if not trace.ended:
         folding.apply(trace, interruption(trace))
-
-
-def _told_of(trace: RunTrace) -> dict[str, Any]:
-    """Returns the fields of a summary that only the events tell."""
-    said = concluded(trace) if trace.ended else None
-    key = "" if said is None else "\n".join(key_of(trace.answer or "", said))
-    return {"named": name_of(trace), "conclusion": said, "answer_key": key and sha256(key.encode()).hexdigest()}
 
 
 def _row(connection: sqlite3.Connection, run_id: str) -> Row:
@@ -358,7 +347,6 @@ class Totals(Frozen):
 
 
 def read_totals(connection: sqlite3.Connection, search: Search) -> Totals:
-    """Returns the totals over all pages of ``search``."""
     status = "CASE WHEN asked_for IS NULL THEN status ELSE 'waiting' END AS status"
     replay = f"purpose = '{REPLAY_PURPOSE}' AND :batch IS NULL AS replay"
     columns = f"{status}, {replay}, cost_usd, known_usd, input_tokens, output_tokens, imported"
@@ -414,10 +402,10 @@ def read_batches(
 def _batch(row: dict[str, Any], counted: dict[str, Any]) -> BatchSummary:
     """Reads what it can of a damaged row, because the batch's runs may be whole and are found by this row."""
     return BatchSummary(
-        batch_id=read_text(row["batch_id"]),
+        batch_id=text_of(row["batch_id"]),
         sequence=row["sequence"],
         created_at_utc=read_time(row["created_at_utc"]),
-        name=read_text(row["name"] or ""),
+        name=text_of(row["name"] or ""),
         size=read_count(row["size"]) or sum(counted["statuses"].values()),
         **counted,
     )

@@ -25,12 +25,12 @@ from storage.encoding import (
     StoredRow,
     fold_digest,
     read_caller,
-    read_text,
     read_time,
     snapshot_place,
     stored_line,
     stored_rows,
 )
+from storage.merkle.formats import text_of
 from storage.privacy import SEALED, KeyAway, Sealed, Vault, event_place
 from storage.records import ERASED, RawEvent, StoredEvent
 
@@ -58,25 +58,23 @@ class BadRecord(Exception):
     """An event that cannot be read. ``newer``: a newer version of this program wrote it. ``away``: why its key is."""
 
     def __init__(self, raw: RawEvent, what: str, *, newer: bool = False, away: KeyAway | None = None) -> None:
-        super().__init__(f"its event {raw.sequence} ({raw.kind[:40]!r}) {_short(what)}")
+        what = " ".join(what.split())  # of a library, perhaps: one readable line
+        short = what if len(what) <= _LONGEST_FAULT else f"{what[:_LONGEST_FAULT]}..."
+        super().__init__(f"its event {raw.sequence} ({raw.kind[:40]!r}) {short}")
         self.sequence = raw.sequence
         self.newer, self.away = newer, away
 
 
-def _short(what: str) -> str:
-    """Shortens the message of a library about a damaged record to one readable line."""
-    what = " ".join(what.split())
-    return what if len(what) <= _LONGEST_FAULT else f"{what[:_LONGEST_FAULT]}..."
-
-
 def read_run(connection: sqlite3.Connection, run_id: str, vault: Vault) -> Reading:
     """Reads a run. Raises: UnknownRun, also if it was erased; RunUnreadable, with what can be read of it."""
-    # The snapshot is read first, so that its events are among those read afterwards.
-    snapshot = _snapshot(connection, run_id)
-    rows = stored_rows(connection, run_id)
-    vocabulary, erased = filed(connection, run_id)
-    if erased or not rows:
-        raise _without_events(connection, run_id)
+    snapshot: SnapshotRow | None = None
+    with suppress(sqlite3.Error):  # the events may still be whole
+        # The snapshot is read first, so that its events are among those read afterwards.
+        row = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
+        snapshot = None if row is None else SnapshotRow(*row)
+    if snapshot is not None and not snapshot.holds():
+        snapshot = None
+    rows, vocabulary = _rows(connection, run_id)
     reading: Reading | None = None
     changed = False
     if snapshot is not None:
@@ -101,21 +99,17 @@ def read_apart(connection: sqlite3.Connection, run_id: str, vault: Vault) -> tup
 
     Raises: UnknownRun, also if it was erased; RunUnreadable.
     """
-    rows = stored_rows(connection, run_id)
-    vocabulary, erased = filed(connection, run_id)
-    if erased or not rows:
-        raise _without_events(connection, run_id)
+    rows, vocabulary = _rows(connection, run_id)
     row = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
     if row is None:
         return _fold(run_id, rows, None, vocabulary, vault), ""
     snapshot = SnapshotRow(*row)
-    if not snapshot.holds() or not isinstance(snapshot.sequence, int):
-        return _fold(run_id, rows, None, vocabulary, vault), "was changed; readers pass over it"
-    covered = [row for row in rows if row[0] <= snapshot.sequence]
+    whole = snapshot.holds() and isinstance(snapshot.sequence, int)
+    covered = [row for row in rows if row[0] <= snapshot.sequence] if whole else []
     if not covered:
-        return _fold(run_id, rows, None, vocabulary, vault), "is of other events"
-    reading = _fold(run_id, covered, None, vocabulary, vault)
-    wrong = ""
+        wrong = "is of other events" if whole else "was changed; readers pass over it"
+        return _fold(run_id, rows, None, vocabulary, vault), wrong
+    reading, wrong = _fold(run_id, covered, None, vocabulary, vault), ""
     if (reading.digest.hexdigest(), covered[-1][0]) != (snapshot.events_sha256, snapshot.sequence):
         wrong = "is of other events"
     elif snapshot.fold_digest == fold_digest():
@@ -219,13 +213,18 @@ def unknown_run(run_id: str) -> UnknownRun:
     return UnknownRun(f"unknown run {run_id!r}; see `conductor runs`")
 
 
-def _without_events(connection: sqlite3.Connection, run_id: str) -> UnknownRun | RunDamaged:
+def _rows(connection: sqlite3.Connection, run_id: str) -> tuple[list[StoredRow], int]:
+    """Returns the events of a run and its vocabulary. Raises: UnknownRun; RunDamaged if there are none."""
+    rows = stored_rows(connection, run_id)
+    vocabulary, erased = filed(connection, run_id)
+    if rows and not erased:
+        return rows, vocabulary
+    deletion = read_deletion(connection, run_id)
     if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is None:
-        deletion = read_deletion(connection, run_id)
-        return unknown_run(run_id) if deletion is None else RunGone(deletion.in_words)
-    if (deletion := read_deletion(connection, run_id)) is not None and deletion.erased:
-        return RunGone(deletion.in_words)
-    return RunDamaged(_advice(run_id, "none of its events is there", False), run_id=run_id, sequence=None, trace=None)
+        raise unknown_run(run_id) if deletion is None else RunGone(deletion.in_words)
+    if deletion is not None and deletion.erased:
+        raise RunGone(deletion.in_words)
+    raise RunDamaged(_advice(run_id, "none of its events is there", False), run_id=run_id, sequence=None, trace=None)
 
 
 def _bad_payload(raw: RawEvent, run_id: str, vocabulary: int, error: ValidationError) -> BadRecord:
@@ -266,18 +265,6 @@ def _advice(run_id: str, what: str, some: bool) -> str:
     )
 
 
-def _snapshot(connection: sqlite3.Connection, run_id: str) -> SnapshotRow | None:
-    """Returns the run's snapshot if it is as it was written."""
-    try:
-        row = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
-    except sqlite3.Error:  # the events may still be whole
-        return None
-    if row is None:
-        return None
-    snapshot = SnapshotRow(*row)
-    return snapshot if snapshot.holds() else None
-
-
 def filed(connection: sqlite3.Connection, run_id: str) -> tuple[int, bool]:
     """Returns the run's vocabulary, or this program's if its row is damaged or missing; and whether it was erased."""
     try:
@@ -311,14 +298,12 @@ class Deletion:
 
 
 def read_deletions(connection: sqlite3.Connection, limit: int) -> tuple[list[Deletion], int]:
-    """Returns the newest deletions, and how many there are in all."""
     rows = connection.execute(f"{_DELETIONS} ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
     ((count,),) = connection.execute("SELECT count(*) FROM deletions")
     return [_deletion(row) for row in rows], count
 
 
 def read_deletion(connection: sqlite3.Connection, run_id: str) -> Deletion | None:
-    """Returns when the run was deleted and who did so, or None if it was not."""
     row = connection.execute(f"{_DELETIONS} WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else _deletion(row)
 
@@ -334,4 +319,4 @@ def _deletion(row: tuple[object, object, object, object, object]) -> Deletion:
         caller = read_caller(actor, door)
     except ValueError:  # damaged
         caller = Caller()
-    return Deletion(read_text(run_id), read_time(deleted_at_utc), caller, bool(erased))
+    return Deletion(text_of(run_id), read_time(deleted_at_utc), caller, bool(erased))

@@ -14,7 +14,6 @@ _INSERT = "INSERT INTO leaves (position, run_id, hash, record) VALUES "
 _ROW = "(?, ?, ?, ?)"
 _MOST_ROWS = 64
 _COVERED = "SELECT count(*), max(position) FROM events WHERE run_id = ? AND position IS NOT NULL"
-_LEAF = "SELECT hash FROM leaves WHERE position = ?"
 
 
 @dataclass(slots=True)
@@ -26,11 +25,10 @@ class RunChain:
 
 
 def read_chain(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> RunChain:
-    """Returns the chain of a run as it is stored."""
     count, position = connection.execute(_COVERED, (run_id,)).fetchone()
     if not count:
         return RunChain()
-    ((head,),) = connection.execute(_LEAF, (position,))
+    ((head,),) = connection.execute("SELECT hash FROM leaves WHERE position = ?", (position,))
     return RunChain(count, head)
 
 
@@ -74,12 +72,6 @@ class Entries:
             some = self._rows[start : start + _MOST_ROWS]
             self._cursor.execute(_INSERT + ", ".join([_ROW] * len(some)), list(chain.from_iterable(some)))
         self._rows = []
-
-
-def record_deletion(cursor: sqlite3.Cursor, run_id: str, **fields: object) -> None:
-    """Records in the log that the program deletes a run. Call it before its events go."""
-    run = read_chain(cursor, run_id)
-    add_record(cursor, "run.deleted", run_id, events=run.places, head=run.head.hex(), **fields)
 
 
 def add_record(cursor: sqlite3.Cursor, kind: str, run_id: str | None = None, **fields: object) -> None:

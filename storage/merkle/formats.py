@@ -42,7 +42,6 @@ def event_leaf(
 
 
 def record_leaf(origin: bytes, text: bytes) -> bytes:
-    """Returns the leaf of a record, whose JSON is ``text``."""
     return hashlib.sha256(b"\0record\n%b\n%b" % (origin, text)).digest()
 
 

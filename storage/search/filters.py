@@ -34,6 +34,7 @@ KINDS = {
 """What a filter can ask for by value, and its name for people. ``*`` stands for any value."""
 ANY = "*"
 _MOST_RARE = 5_000
+_HAS_VALUE = "EXISTS (SELECT 1 FROM search_facets f WHERE f.run = s.run AND f.kind = {})"
 
 
 def in_utc(moment: datetime) -> str:
@@ -73,36 +74,39 @@ class Filters(Frozen):
         return self.values.get("origin") in ("imported", "recorded", ANY)
 
     @property
+    def own(self) -> str:
+        """SQL that leaves imported runs out of a condition, unless they are asked for."""
+        return "" if self.imported else " AND NOT r.imported"
+
+    @property
+    def _single(self) -> dict[str, tuple[str, Any]]:
+        """By name: what SQL compares, and with what."""
+        since, until = (None if at is None else in_utc(at) for at in (self.since_utc, self.until_utc))
+        return {
+            "since": ("r.created_at_utc >=", since),
+            "until": ("r.created_at_utc <", until),
+            "run": ("s.run_id =", self.run_id),
+            "least-usd": ("r.known_usd >=", self.least_usd),
+            "most-usd": ("r.cost_usd <=", self.most_usd),
+        }
+
+    @property
     def names(self) -> list[str]:
         """The names of what is set, without the values."""
-        single: dict[str, object] = {"since": self.since_utc, "until": self.until_utc, "run": self.run_id}
-        single |= {"least-usd": self.least_usd, "most-usd": self.most_usd}
-        return [*self.values, *(name for name, value in single.items() if value is not None)]
+        return [*self.values, *(name for name, (_, value) in self._single.items() if value is not None)]
 
-    def condition(self, prefix: str = "") -> tuple[str, dict[str, Any]]:
-        """Returns the SQL condition and what to bind. ``prefix``: of the bound names."""
+    def condition(self) -> tuple[str, dict[str, Any]]:
+        """Returns the SQL condition and what to bind."""
         parts: list[str] = []
         bound: dict[str, Any] = {}
-
-        def add(sql: str, name: str, value: Any) -> None:
-            parts.append(sql.format(f":{prefix}{name}"))
-            bound[f"{prefix}{name}"] = value
-
         for number, (kind, value) in enumerate(self.values.items()):
-            sql = "EXISTS (SELECT 1 FROM search_facets f WHERE f.run = s.run AND f.kind = {}"
-            add(sql + ("" if value == ANY else f" AND f.value = :{prefix}value{number}") + ")", f"kind{number}", kind)
-            if value != ANY:
-                bound[f"{prefix}value{number}"] = value
-        if self.since_utc is not None:
-            add("r.created_at_utc >= {}", "since", in_utc(self.since_utc))
-        if self.until_utc is not None:
-            add("r.created_at_utc < {}", "until", in_utc(self.until_utc))
-        if self.least_usd is not None:
-            add("r.known_usd >= {}", "least", self.least_usd)
-        if self.most_usd is not None:
-            add("r.cost_usd <= {}", "most", self.most_usd)
-        if self.run_id is not None:
-            add("s.run_id = {}", "run_id", self.run_id)
+            of = "" if value == ANY else f" AND f.value = :value{number}"
+            parts.append(_HAS_VALUE.format(f":kind{number}{of}"))
+            bound |= {f"kind{number}": kind, f"value{number}": value}
+        for number, (sql, value) in enumerate(self._single.values()):
+            if value is not None:
+                parts.append(f"{sql} :single{number}")
+                bound[f"single{number}"] = value
         return " AND ".join(parts) or "true", bound
 
     def can_match(self, connection: sqlite3.Connection) -> bool:

@@ -11,13 +11,13 @@ import sqlite3
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 from conductor_core.workflow.model import Frozen
-from storage.encoding import read_text, read_time
+from storage.encoding import Moment, Text
+from storage.merkle.formats import text_of
 from storage.search.filters import Filters, Words, driver
-from storage.search.reading import LEFT, Place
+from storage.search.reading import Place
 
 MOST_COUNTED = 5_000
 """Counts say at least so many, and no more."""
@@ -46,9 +46,9 @@ class Hit(Frozen):
 
     text_id: int
     run_id: str
-    created_at_utc: datetime | None
-    status: str
-    task: str
+    created_at_utc: Moment
+    status: Text
+    task: Text
     simulated: bool
     imported: bool
     snippet: Segments
@@ -71,41 +71,104 @@ class Count(Frozen):
     more: bool = False
 
 
-def read_hits(
-    connection: sqlite3.Connection,
-    words: Words,
-    filters: Filters,
-    field: str | None = None,
-    before: int | None = None,
-    limit: int = 20,
-) -> Hits:
-    """Returns a page of texts. ``field``: only texts with such a place (``reading.FIELDS``)."""
-    found: list[_Row] = []
-    deadline = time.monotonic() + _TIME_S
-    at: int | None = None
-    for ids, end in _scan(connection, words, filters, before):
-        found += _matching(connection, ids, filters, field, _COLUMNS, limit + 1 - len(found))
-        at = end
-        if len(found) > limit or at is None or time.monotonic() > deadline:
-            break
-    shown = found[:limit]
-    if len(found) > limit:
-        at = shown[-1][0]
-    hits = tuple(_hit(connection, words, row) for row in shown)
-    return Hits(hits=hits, before=at)
+class Texts:
+    """The texts that hold the words, of runs for which the filters hold, newest first. All methods raise sqlite3.Error.
 
+    ``fields``: only texts with such a place (``reading.FIELDS``); none: with any.
+    """
 
-def read_count(connection: sqlite3.Connection, words: Words, filters: Filters, field: str | None = None) -> Count:
-    """Counts what ``read_hits`` finds on all its pages."""
-    texts, runs = 0, set[int]()
-    deadline = time.monotonic() + _TIME_S
-    for ids, end in _scan(connection, words, filters, None):
-        for _, run in _matching(connection, ids, filters, field, "t.id, t.run", MOST_COUNTED - texts):
-            texts += 1
-            runs.add(run)
-        if end is not None and (texts >= MOST_COUNTED or time.monotonic() > deadline):
-            return Count(texts=texts, runs=len(runs), more=True)
-    return Count(texts=texts, runs=len(runs))
+    def __init__(
+        self, connection: sqlite3.Connection, words: Words, filters: Filters, fields: Sequence[str] = ()
+    ) -> None:
+        self._connection, self._words, self._filters, self._fields = connection, words, filters, fields
+
+    def page(self, before: int | None, limit: int) -> Hits:
+        found: list[_Row] = []
+        deadline = time.monotonic() + _TIME_S
+        at: int | None = None
+        for ids, end in self._scan(before):
+            found += self._matching(ids, _COLUMNS, limit + 1 - len(found))
+            at = end
+            if len(found) > limit or at is None or time.monotonic() > deadline:
+                break
+        if len(found) > limit:
+            at = found[limit - 1][0]
+        return Hits(hits=tuple(map(self._hit, found[:limit])), before=at)
+
+    def count(self) -> Count:
+        """Counts what ``page`` finds on all its pages."""
+        texts, runs = 0, set[int]()
+        deadline = time.monotonic() + _TIME_S
+        for ids, end in self._scan():
+            for _, run in self._matching(ids, "t.id, t.run", MOST_COUNTED - texts):
+                texts += 1
+                runs.add(run)
+            if end is not None and (texts >= MOST_COUNTED or time.monotonic() > deadline):
+                return Count(texts=texts, runs=len(runs), more=True)
+        return Count(texts=texts, runs=len(runs))
+
+    def run_ids(self, most: int, notify: Callable[[int], None]) -> list[str]:
+        """Returns the ids of the first ``most`` runs of what ``page`` finds on all its pages; looks to the end.
+
+        ``notify``: how many were found so far. What it raises ends the search.
+        """
+        found: dict[str, None] = {}
+        for ids, _ in self._scan():
+            found |= dict.fromkeys(run_id for _, run_id in self._matching(ids, "t.id, s.run_id", len(ids)))
+            notify(min(len(found), most))
+            if len(found) >= most:
+                break
+        return list(found)[:most]
+
+    def ids(self, most: int) -> tuple[list[int], bool]:
+        """Returns the ids of texts, and whether there are more than ``most``."""
+        found: list[int] = []
+        deadline = time.monotonic() + _WHOLE_S
+        for ids, end in self._scan():
+            found += [text_id for (text_id,) in self._matching(ids, "t.id", most + 1 - len(found))]
+            if end is not None and (len(found) > most or time.monotonic() > deadline):
+                return found[:most], True
+        return found[:most], len(found) > most
+
+    def _scan(self, before: int | None = None) -> Iterator[tuple[list[int], int | None]]:
+        """Yields ids of texts that hold the words in growing groups, and where the next group begins."""
+        if not self._filters.can_match(self._connection):
+            return
+        words, size = self._words, _FIRST_SCAN
+        holds, bound = f"{words.table} MATCH ?", [words.match]
+        query = f"SELECT rowid FROM {words.table} WHERE {{}} AND rowid < ? ORDER BY rowid DESC LIMIT ?"  # noqa: S608  own names
+        if words.match is None:
+            holds, bound = " AND ".join(["instr(lower(text), lower(?))"] * len(words.plain)), [*words.plain]
+            query = "SELECT id FROM search_texts WHERE dense AND {} AND id < ? ORDER BY id DESC LIMIT ?"
+        at: int | None = 2**62 if before is None else before
+        while at is not None:
+            ids = [row[0] for row in self._connection.execute(query.format(holds), (*bound, at, size)).fetchall()]
+            at = ids[-1] if len(ids) == size else None
+            yield ids, at
+            size = min(2 * size, _MOST_SCAN)
+
+    def _matching(self, ids: Sequence[int], columns: str, limit: int) -> list[Any]:
+        if not ids:
+            return []
+        condition, bound = self._filters.condition()
+        if self._fields:
+            condition += " AND EXISTS (SELECT 1 FROM search_places p WHERE p.text_id = t.id "
+            condition += "AND p.field IN (SELECT value FROM json_each(:fields)))"
+            bound["fields"] = json.dumps(self._fields)
+        query = (
+            f"SELECT {columns} FROM json_each(:ids) j CROSS JOIN search_texts t ON t.id = j.value "  # noqa: S608  own names
+            "CROSS JOIN search_runs s ON s.run = t.run CROSS JOIN runs r ON r.run_id = s.run_id "
+            f"WHERE {condition} LIMIT :limit"
+        )
+        return self._connection.execute(query, bound | {"ids": str(list(ids)), "limit": limit}).fetchall()
+
+    def _hit(self, row: _Row) -> Hit:
+        text = text_of(row[-1])
+        query = "SELECT field, event, path, agent, detail FROM search_places WHERE text_id = ? ORDER BY id"
+        places = tuple(Place(*place) for place in self._connection.execute(query, row[:1]).fetchall())
+        stored = dict(zip(Hit.model_fields, row[:-1], strict=False))
+        shown = {"snippet": snippet(text, self._words), "characters": len(text), "places": places}
+        return Hit.model_validate(stored | shown)
 
 
 def read_run_ids(
@@ -120,106 +183,6 @@ def read_run_ids(
     )
     bound |= driving | {"before": 2**62 if before is None else before, "limit": limit}
     return [(int(run), str(run_id)) for run, run_id in connection.execute(query, bound).fetchall()]
-
-
-def read_runs_of_texts(
-    connection: sqlite3.Connection,
-    words: Words,
-    filters: Filters,
-    field: str | None,
-    most: int,
-    notify: Callable[[int], None],
-) -> list[str]:
-    """Returns the ids of the first ``most`` runs of what ``read_hits`` finds on all its pages; looks to the end.
-
-    ``notify``: how many were found so far. What it raises ends the search.
-    """
-    found: dict[str, None] = {}
-    for ids, _ in _scan(connection, words, filters, None):
-        found |= dict.fromkeys(row[1] for row in _matching(connection, ids, filters, field, "t.id, s.run_id", len(ids)))
-        notify(min(len(found), most))
-        if len(found) >= most:
-            break
-    return list(found)[:most]
-
-
-def matching_ids(connection: sqlite3.Connection, words: Words, filters: Filters, most: int) -> tuple[list[int], bool]:
-    """Returns the ids of texts that were sent to a server and are found, and whether there are more than ``most``."""
-    found: list[int] = []
-    deadline = time.monotonic() + _WHOLE_S
-    for ids, end in _scan(connection, words, filters, None):
-        found += [row[0] for row in _matching(connection, ids, filters, LEFT, "t.id", most + 1 - len(found))]
-        if end is not None and (len(found) > most or time.monotonic() > deadline):
-            return found[:most], True
-    return found[:most], len(found) > most
-
-
-def _scan(
-    connection: sqlite3.Connection, words: Words, filters: Filters, before: int | None
-) -> Iterator[tuple[list[int], int | None]]:
-    """Yields ids of texts that hold the words, newest first, in growing groups, and where the next group begins."""
-    if not filters.can_match(connection):
-        return
-    size = _FIRST_SCAN
-    at: int | None = 2**62 if before is None else before
-    while at is not None:
-        ids = _found(connection, words, at, size)
-        at = ids[-1] if len(ids) == size else None
-        yield ids, at
-        size = min(2 * size, _MOST_SCAN)
-
-
-def _found(connection: sqlite3.Connection, words: Words, before: int, size: int) -> list[int]:
-    if words.match is not None:
-        query = (
-            f"SELECT rowid FROM {words.table} WHERE {words.table} MATCH ? AND rowid < ? "  # noqa: S608  own names
-            "ORDER BY rowid DESC LIMIT ?"
-        )
-        return [row[0] for row in connection.execute(query, (words.match, before, size)).fetchall()]
-    holds = " AND ".join(["instr(lower(text), lower(?))"] * len(words.plain))
-    query = f"SELECT id FROM search_texts WHERE dense AND id < ? AND {holds} ORDER BY id DESC LIMIT ?"  # noqa: S608  no value in it
-    return [row[0] for row in connection.execute(query, (before, *words.plain, size)).fetchall()]
-
-
-def _matching(
-    connection: sqlite3.Connection,
-    ids: Sequence[int],
-    filters: Filters,
-    field: str | tuple[str, ...] | None,
-    columns: str,
-    limit: int,
-) -> list[Any]:
-    if not ids:
-        return []
-    condition, bound = filters.condition()
-    if field is not None:
-        condition += " AND EXISTS (SELECT 1 FROM search_places p WHERE p.text_id = t.id "
-        condition += "AND p.field IN (SELECT value FROM json_each(:fields)))"
-        bound["fields"] = json.dumps([field] if isinstance(field, str) else field)
-    query = (
-        f"SELECT {columns} FROM json_each(:ids) j CROSS JOIN search_texts t ON t.id = j.value "  # noqa: S608  own names
-        "CROSS JOIN search_runs s ON s.run = t.run CROSS JOIN runs r ON r.run_id = s.run_id "
-        f"WHERE {condition} LIMIT :limit"
-    )
-    return connection.execute(query, bound | {"ids": str(list(ids)), "limit": limit}).fetchall()
-
-
-def _hit(connection: sqlite3.Connection, words: Words, row: _Row) -> Hit:
-    text_id, run_id, created, status, task, simulated, imported, text = row
-    query = "SELECT field, event, path, agent, detail FROM search_places WHERE text_id = ? ORDER BY id"
-    places = tuple(Place(*place) for place in connection.execute(query, (text_id,)).fetchall())
-    return Hit(
-        text_id=text_id,
-        run_id=run_id,
-        created_at_utc=read_time(created),
-        status=read_text(status),
-        task=read_text(task),
-        simulated=bool(simulated),
-        imported=bool(imported),
-        snippet=snippet(read_text(text), words),
-        characters=len(text),
-        places=places,
-    )
 
 
 def snippet(text: str, words: Words) -> Segments:

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 from conductor_core.chat.messages import images_in
 from conductor_core.errors import StoreDamaged, StoreError
@@ -61,7 +62,6 @@ def own_objects() -> Objects:
 
 
 def statements() -> list[str]:
-    """Returns the SQL that makes the tables, their indexes and the full-text tables."""
     return [sql for name, (_, _, sql) in own_objects().items() if sql and not is_shadow(name)]
 
 
@@ -126,21 +126,18 @@ def forget(cursor: sqlite3.Cursor, run_id: str) -> None:
         cursor.execute("UPDATE search_state SET residue = 1")
 
 
-Change = Callable[[Callable[[sqlite3.Cursor], None]], None]
+Change = Callable[[Callable[[sqlite3.Cursor], Any]], Any]
 """Runs a piece of work in a transaction of the writer (``EventLog.change_and_wait``)."""
 
 AT_REST_KINDS = (*sorted(FINAL_KINDS), "run.waiting")
 _AT_REST = f"kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
-_STATE = "SELECT reached, residue FROM search_state"
 _DUE = f"SELECT run_id, max(sequence) FROM events WHERE sequence > ? AND sequence <= ? AND {_AT_REST} GROUP BY run_id"  # noqa: S608  no value in it
-_BEHIND = f"SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {_AT_REST}"  # noqa: S608  no value in it
-_RUNNING = "SELECT count(*) FROM runs WHERE status IN ('queued', 'running')"
-_ENCRYPTED = "SELECT count(*) FROM runs WHERE typeof(task) = 'blob'"
-_FAULTY = "SELECT count(*) FROM search_runs WHERE fault <> ''"
-_NEWEST = "SELECT coalesce(max(sequence), 0) FROM events"
-_THERE = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"
+_LAG = (
+    f"SELECT (SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {_AT_REST}), "  # noqa: S608  no value in it
+    "(SELECT count(*) FROM runs WHERE status IN ('queued', 'running')), "
+    "(SELECT count(*) FROM runs WHERE typeof(task) = 'blob'), (SELECT count(*) FROM search_runs WHERE fault <> '')"
+)
 _TEXT = "INSERT INTO search_texts (run, dense, text) VALUES (?, ?, ?)"
-_PLACE = "INSERT INTO search_places (text_id, run, field, event, path, agent, detail) VALUES (?, ?, ?, ?, ?, ?, ?)"
 CALL_COLUMNS = (
     "run, event, at_utc, purpose, path, agent, provider, host, simulated, how, ended, messages, images, input_tokens, "
     "output_tokens, cost_usd"
@@ -179,7 +176,7 @@ def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
 
     Raises: StoreDamaged if that is not there.
     """
-    rows = reader.execute(_STATE).fetchall()
+    rows = reader.execute("SELECT reached, residue FROM search_state").fetchall()
     if len(rows) != 1 or not isinstance(rows[0][0], int):
         raise StoreDamaged(
             "the search index does not say how far it goes: build it again with `conductor log search --rebuild`"
@@ -189,11 +186,7 @@ def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
 
 def read_lag(connection: sqlite3.Connection) -> Lag:
     reached, _ = _state(connection)
-    ((runs,),) = connection.execute(_BEHIND, (reached, *AT_REST_KINDS)).fetchall()
-    ((running,),) = connection.execute(_RUNNING).fetchall()
-    ((encrypted,),) = connection.execute(_ENCRYPTED).fetchall()
-    ((damaged,),) = connection.execute(_FAULTY).fetchall()
-    return Lag(runs, running, encrypted, damaged)
+    return Lag(*connection.execute(_LAG, (reached, *AT_REST_KINDS)).fetchall()[0])
 
 
 class Indexer:
@@ -220,7 +213,7 @@ class Indexer:
         """
         with self._database.reading() as connection:
             reached, residue = _state(connection)
-            ((newest,),) = connection.execute(_NEWEST).fetchall()
+            ((newest,),) = connection.execute("SELECT coalesce(max(sequence), 0) FROM events").fetchall()
         begin, done, at = reached, 0, reached
         stop = stop or threading.Event()
         while at < newest and not stop.is_set():
@@ -269,36 +262,31 @@ class Indexer:
         except StoreError as error:
             if type(error) is not StoreError or not records:  # the database itself is at fault
                 raise
-        indexed_to = expected
-        for record, to in records:
-            try:
-                indexed_to = self._put([record], expected, to)
-            except StoreError as error:
-                if type(error) is not StoreError:
-                    raise
+            if len(records) == 1:
+                ((record, _),) = records
                 log.warning("run %s is in the search index without its texts: %s", record.run_id, error)
                 bare = Record(record.run_id, record.run, record.newest, fault=f"{NOT_INDEXED}: {error}")
-                indexed_to = self._put([bare], expected, to)
+                return self._put([bare], expected, reached)
+        for record, to in records:
+            indexed_to = self._put_all([(record, to)], expected, to)
             if indexed_to != to:  # another process is further
                 return indexed_to
             expected = to
-        return indexed_to
+        return expected
 
     def _put(self, records: Sequence[Record], expected: int, reached: int) -> int:
         """Takes runs in if the index stands at ``expected``. Returns where it stands then."""
-        indexed_to = reached
 
-        def work(cursor: sqlite3.Cursor) -> None:
-            nonlocal indexed_to
+        def work(cursor: sqlite3.Cursor) -> int:
             indexed_to, _ = _state(cursor)
-            if indexed_to == expected:
-                for record in records:
-                    put(cursor, record)
-                cursor.execute("UPDATE search_state SET reached = ?", (reached,))
-                indexed_to = reached
+            if indexed_to != expected:
+                return indexed_to
+            for record in records:
+                put(cursor, record)
+            cursor.execute("UPDATE search_state SET reached = ?", (reached,))
+            return reached
 
-        self._change(work)
-        return indexed_to
+        return int(self._change(work))
 
     def rebuild(self, notify: Callable[[int, int], None] | None = None) -> int:
         """Makes the index again, also where a table of it is gone, and fills it. Returns how many runs are in it.
@@ -308,49 +296,30 @@ class Indexer:
         self._change(make_again)
         return self.catch_up(notify)
 
-    def forget(self, run_id: str) -> None:
-        """Takes a run out of the index and leaves no word of it there. Raises: StoreError."""
-
-        def work(cursor: sqlite3.Cursor) -> None:
-            cursor.execute("PRAGMA secure_delete=ON")
-            forget(cursor, run_id)
-            cursor.execute("PRAGMA secure_delete=OFF")
-
-        self._change(work)
-        self.sweep()
-
     def sweep(self) -> None:
         """Rewrites the full-text tables so that no word of a run that was taken out is left in them."""
         for table in FULL_TEXT:
             pages, changed = -_SWEEP_PAGES, 2
             while changed >= 2:  # SQLite says by one change that there was nothing left to do
-                changed = self._merge(table, pages)
+                changed = self._change(partial(_merge, table=table, pages=pages))
                 pages = _SWEEP_PAGES
+        self._change(lambda cursor: cursor.execute("UPDATE search_state SET residue = 0"))
 
-        def done(cursor: sqlite3.Cursor) -> None:
-            cursor.execute("UPDATE search_state SET residue = 0")
 
-        self._change(done)
-
-    def _merge(self, table: str, pages: int) -> int:
-        changed = 0
-
-        def work(cursor: sqlite3.Cursor) -> None:
-            nonlocal changed
-            cursor.execute("PRAGMA secure_delete=ON")
-            before = cursor.connection.total_changes
-            cursor.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (pages,))  # noqa: S608  own names
-            changed = cursor.connection.total_changes - before
-            cursor.execute("PRAGMA secure_delete=OFF")
-
-        self._change(work)
-        return changed
+def _merge(cursor: sqlite3.Cursor, table: str, pages: int) -> int:
+    """Returns how many rows it changed."""
+    cursor.execute("PRAGMA secure_delete=ON")
+    before = cursor.connection.total_changes
+    cursor.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (pages,))  # noqa: S608  own names
+    changed = cursor.connection.total_changes - before
+    cursor.execute("PRAGMA secure_delete=OFF")
+    return changed
 
 
 def put(cursor: sqlite3.Cursor, record: Record) -> None:
     """Takes a run in, in place of what the index has of it, unless it is encrypted or has no events. Call it in a
     transaction of the writer."""
-    if not cursor.execute(_THERE, (record.run_id, ERASED)).fetchall():
+    if not cursor.execute("SELECT 1 FROM runs WHERE run_id = ? AND status <> ?", (record.run_id, ERASED)).fetchall():
         return  # deleted or erased since it was read
     forget(cursor, record.run_id)
     if not record.encrypted and record.run:
@@ -358,14 +327,13 @@ def put(cursor: sqlite3.Cursor, record: Record) -> None:
 
 
 def write(cursor: sqlite3.Cursor, record: Record) -> None:
-    """Writes a run into an index that has nothing of it."""
     row = (record.run, record.run_id, record.newest, record.fault)
     cursor.execute("INSERT INTO search_runs (run, run_id, indexed_to, fault) VALUES (?, ?, ?, ?)", row)
     for text, places in record.texts.items():
         dense = is_dense(text)
         text_id = cursor.execute(_TEXT, (record.run, dense, text)).lastrowid
         cursor.executemany(
-            _PLACE,
+            "INSERT INTO search_places (text_id, run, field, event, path, agent, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
             [(text_id, record.run, at.field, at.event, at.path, at.agent, at.detail) for at in places],
         )
         for table in FULL_TEXT[: 1 + dense]:
@@ -400,5 +368,4 @@ def call_rows(record: Record) -> list[tuple[object, ...]]:
 
 
 def facet_rows(record: Record) -> list[tuple[object, ...]]:
-    """Returns the rows of ``search_facets`` of a run."""
     return [(kind, value, record.run, times) for (kind, value), times in record.facets.items()]

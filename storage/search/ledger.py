@@ -1,23 +1,28 @@
 """What an auditor asks of the index: which provider and host received which text; what it cost; what failed."""
 
 import sqlite3
-from datetime import datetime
+from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from conductor_core.run.actor import Actor
 from conductor_core.workflow.model import Frozen
-from storage.encoding import count_of, read_caller, read_text, read_time
+from storage.encoding import Moment, Text, count_of, read_caller, read_models
+from storage.merkle.formats import text_of
 from storage.search.filters import Filters, Words
-from storage.search.hits import matching_ids
+from storage.search.hits import Texts
+from storage.search.reading import LEFT
 
 _MOST_TEXTS = 20_000
 _CALLS = "FROM search_calls c CROSS JOIN search_runs s ON s.run = c.run CROSS JOIN runs r ON r.run_id = s.run_id"
 _SUMS = (
     "c.provider, c.host, c.simulated, count(*), sum(c.ended = 'failed'), count(DISTINCT c.run), "
     f"{count_of('c.messages')}, {count_of('c.images')}, "
-    "min(c.at_utc), max(c.at_utc), group_concat(DISTINCT c.agent)"
+    "min(c.at_utc), max(c.at_utc), replace(group_concat(DISTINCT c.agent), ',', ', ')"
 )
+_OF_RUN = {"call_id": "c.id", "run_id": "r.run_id", "imported": "r.imported"}
 
 
 class Receiver(Frozen):
@@ -36,8 +41,8 @@ class Receiver(Frozen):
     runs: int
     messages: int
     images: int
-    first_utc: datetime | None
-    last_utc: datetime | None
+    first_utc: Moment
+    last_utc: Moment
     agents: str
 
     @property
@@ -86,7 +91,7 @@ class LedgerCall(Frozen):
     call_id: int
     run_id: str
     event: int
-    at_utc: datetime | None
+    at_utc: Moment
     purpose: str
     path: str
     agent: str
@@ -109,33 +114,16 @@ def read_receivers(connection: sqlite3.Connection, words: Words | None, filters:
     Calls that were only announced do not count: no event shows that they were made.
     """
     condition, bound, more = _condition(connection, words, filters)
+    condition += " AND c.ended <> 'announced'"
     files = 0
     if not filters.imported:
-        left_out = f"SELECT count(DISTINCT c.run) {_CALLS} WHERE {condition} AND c.ended <> 'announced' AND r.imported"
+        left_out = f"SELECT count(DISTINCT c.run) {_CALLS} WHERE {condition} AND r.imported"
         ((files,),) = connection.execute(left_out, bound).fetchall()
-        condition += " AND NOT r.imported"
     query = (
-        f"SELECT {_SUMS} {_CALLS} WHERE {condition} AND c.ended <> 'announced' "
+        f"SELECT {_SUMS} {_CALLS} WHERE {condition}{filters.own} "
         "GROUP BY c.provider, c.host, c.simulated ORDER BY count(*) DESC, c.provider, c.host"
     )
-    receivers = tuple(
-        Receiver(
-            provider=provider,
-            host=host,
-            simulated=bool(simulated),
-            calls=calls,
-            failed=failed,
-            runs=runs,
-            messages=messages,
-            images=images,
-            first_utc=read_time(first),
-            last_utc=read_time(last),
-            agents=str(agents).replace(",", ", "),
-        )
-        for provider, host, simulated, calls, failed, runs, messages, images, first, last, agents in connection.execute(
-            query, bound
-        ).fetchall()
-    )
+    receivers = tuple(read_models(Receiver, connection, query, bound))
     return Receivers(receivers=receivers, more=more, files=files, of_files=filters.imported)
 
 
@@ -152,23 +140,15 @@ def read_calls(
     Calls of imported runs only if these are asked for.
     """
     condition, bound, _ = _condition(connection, words, filters)
-    condition += "" if filters.imported else " AND NOT r.imported"
+    condition += filters.own
     if receiver is not None:
         condition += " AND c.provider = :provider AND c.host = :host"
         bound |= {"provider": receiver[0], "host": receiver[1]}
-    columns = (
-        "c.id, r.run_id, c.event, c.at_utc, c.purpose, c.path, c.agent, c.provider, c.host, c.simulated, c.how, "
-        "c.ended, c.messages, c.images, c.input_tokens, c.output_tokens, c.cost_usd, r.imported"
-    )
+    columns = ", ".join(f"{_OF_RUN.get(name, 'c.' + name)}" for name in LedgerCall.model_fields)
     if before is not None:
         condition += " AND (c.event, c.id) < (SELECT event, id FROM search_calls WHERE id = :before)"
     query = f"SELECT {columns} {_CALLS} WHERE {condition} ORDER BY c.event DESC, c.id DESC LIMIT :limit"
-    bound |= {"before": before, "limit": limit}
-    names = list(LedgerCall.model_fields)
-    return [
-        LedgerCall(**dict(zip(names, row, strict=True)) | {"at_utc": read_time(row[3])})
-        for row in connection.execute(query, bound).fetchall()
-    ]
+    return read_models(LedgerCall, connection, query, bound | {"before": before, "limit": limit})
 
 
 def _condition(
@@ -177,7 +157,7 @@ def _condition(
     condition, bound = filters.condition()
     if words is None:
         return condition, bound, False
-    ids, more = matching_ids(connection, words, filters, _MOST_TEXTS)
+    ids, more = Texts(connection, words, filters, LEFT).ids(_MOST_TEXTS)  # that were sent to a server
     places = "FROM json_each(:texts) j CROSS JOIN search_places p ON p.text_id = j.value WHERE p.field"
     # Calls of one event have its messages in common, and each agent its own parameters.
     condition += (
@@ -188,19 +168,29 @@ def _condition(
 
 
 _MOST_TASKS = 3
+_SAID = (
+    "SELECT substr(t.text, 1, 300) FROM search_places p JOIN search_texts t ON t.id = p.text_id "
+    "WHERE p.field = 'error' AND p.detail = ? ORDER BY p.run DESC, p.path = '' LIMIT 1"
+)
+
+
+def _read_actor(stored: object) -> Actor | None:
+    with suppress(ValueError):  # damaged
+        return read_caller(stored, "").actor
+    return None
 
 
 class Spending(Frozen):
     """What one agent used on one day for one person.
 
     Attributes:
-        day: in UTC, as ``2026-01-31``. actor: None in older records.
+        day: in UTC, as ``2026-01-31``. actor: None: it cannot be read.
         known_usd: of the calls with a price. unpriced: calls without one, also those that broke off.
     """
 
-    day: str
-    agent: str
-    actor: Actor | None
+    day: Text
+    agent: Text
+    actor: Annotated[Actor | None, BeforeValidator(_read_actor)]
     simulated: bool
     calls: int
     input_tokens: int
@@ -226,7 +216,7 @@ class Failure(Frozen):
     code: str
     runs: int
     times: int
-    said: str
+    said: Text
     tasks: tuple[str, ...]
     run_ids: tuple[str, ...]
 
@@ -237,35 +227,15 @@ def read_spending(connection: sqlite3.Connection, filters: Filters) -> list[Spen
     Imported runs are left out, unless they are asked for. Traces are no calls of a model.
     """
     condition, bound = filters.condition()
-    condition += "" if filters.imported else " AND NOT r.imported"
     sums = (
         f"substr(c.at_utc, 1, 10), c.agent, r.actor, c.simulated, count(*), {count_of('c.input_tokens')}, "
         f"{count_of('c.output_tokens')}, total(c.cost_usd), sum(c.cost_usd IS NULL)"
     )
     query = (
-        f"SELECT {sums} {_CALLS} WHERE {condition} AND c.ended <> 'announced' AND c.purpose <> 'traces' "
+        f"SELECT {sums} {_CALLS} WHERE {condition}{filters.own} AND c.ended <> 'announced' AND c.purpose <> 'traces' "
         "GROUP BY substr(c.at_utc, 1, 10), c.agent, r.actor, c.simulated ORDER BY 1, 2"
     )
-    return [_spending(row) for row in connection.execute(query, bound).fetchall()]
-
-
-def _spending(row: tuple[Any, ...]) -> Spending:
-    day, agent, actor, simulated, calls, read, written, known_usd, unpriced = row
-    try:
-        who = read_caller(actor, "").actor
-    except ValueError:  # damaged
-        who = None
-    return Spending(
-        day=read_text(day),
-        agent=read_text(agent),
-        actor=who,
-        simulated=bool(simulated),
-        calls=calls,
-        input_tokens=read,
-        output_tokens=written,
-        known_usd=known_usd,
-        unpriced=unpriced,
-    )
+    return read_models(Spending, connection, query, bound)
 
 
 def read_failures(connection: sqlite3.Connection, filters: Filters) -> list[Failure]:
@@ -274,7 +244,7 @@ def read_failures(connection: sqlite3.Connection, filters: Filters) -> list[Fail
     Imported runs are left out, unless they are asked for.
     """
     condition, bound = filters.condition()
-    condition += "" if filters.imported else " AND NOT r.imported"
+    condition += filters.own
     query = (
         f"SELECT f.value, count(*), {count_of('f.times')} FROM search_facets f "  # noqa: S608  no value in it
         "CROSS JOIN search_runs s ON s.run = f.run CROSS JOIN runs r ON r.run_id = s.run_id "
@@ -283,19 +253,18 @@ def read_failures(connection: sqlite3.Connection, filters: Filters) -> list[Fail
     found = []
     for code, runs, times in connection.execute(query, bound).fetchall():
         newest = _newest(connection, code, condition, bound)
-        said = _said(connection, code)
-        tasks, run_ids = tuple(newest), tuple(newest.values())
-        found.append(Failure(code=code, runs=runs, times=times, said=said, tasks=tasks, run_ids=run_ids))
+        said = connection.execute(_SAID, (code,)).fetchall()
+        found.append(
+            Failure(
+                code=code,
+                runs=runs,
+                times=times,
+                said=said[0][0] if said else "",
+                tasks=tuple(newest),
+                run_ids=tuple(newest.values()),
+            )
+        )
     return found
-
-
-def _said(connection: sqlite3.Connection, code: str) -> str:
-    query = (
-        "SELECT substr(t.text, 1, 300) FROM search_places p JOIN search_texts t ON t.id = p.text_id "
-        "WHERE p.field = 'error' AND p.detail = ? ORDER BY p.run DESC, p.path = '' LIMIT 1"
-    )
-    rows = connection.execute(query, (code,)).fetchall()
-    return read_text(rows[0][0]) if rows else ""
 
 
 def _newest(connection: sqlite3.Connection, code: str, condition: str, bound: dict[str, Any]) -> dict[str, str]:
@@ -308,5 +277,5 @@ def _newest(connection: sqlite3.Connection, code: str, condition: str, bound: di
     rows = connection.execute(query, bound | {"code": code, "most": 10 * _MOST_TASKS}).fetchall()
     newest: dict[str, str] = {}
     for task, run_id in rows:
-        newest.setdefault(read_text(task), read_text(run_id))
+        newest.setdefault(text_of(task), text_of(run_id))
     return dict(islice(newest.items(), _MOST_TASKS))

@@ -127,8 +127,16 @@ def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None
         for text in call.beside:
             place = Place("traced" if call.of == "traces" else "parameter", at, label(call.path), call.agent)
             record.add(text, place)
-    record.hidden = _hidden(stored) | {at for at, call in record.calls if call.of != "traces" and _lacks(call.beside)}
-    _count_calls(record)
+    record.hidden = _hidden(stored) | {
+        at
+        for at, call in record.calls
+        # Traces are read from the record, so they lack the same.
+        if call.of != "traces" and any(KEY_MARK in text or "[redacted" in text for text in call.beside)
+    }
+    for call in (call for _, call in record.calls if call.ended != "announced"):
+        record.facets["provider", call.provider] += 1
+        if call.host:
+            record.facets["host", call.host] += 1
     return record
 
 
@@ -162,18 +170,6 @@ def _hidden(stored: Iterable[tuple[int, Event]]) -> set[int]:
     }
 
 
-def _lacks(texts: Iterable[str]) -> bool:
-    """Whether passages were hidden in what is stored; traces are read from the record, so they lack the same."""
-    return any(KEY_MARK in text or "[redacted" in text for text in texts)
-
-
-def _count_calls(record: Record) -> None:
-    for call in (call for _, call in record.calls if call.ended != "announced"):
-        record.facets["provider", call.provider] += 1
-        if call.host:
-            record.facets["host", call.host] += 1
-
-
 def _read_event(record: Record, at: int, event: Event) -> None:
     match event:
         case ev.RunCreated():
@@ -182,8 +178,19 @@ def _read_event(record: Record, at: int, event: Event) -> None:
             _messages(record, at, event.messages, label(event.round), CONDUCTOR_AGENT)
         case ev.StepStarted():
             _messages(record, at, event.messages, label(event.path), event.agent)
-        case ev.PlanCompleted() | ev.PlanEdited() | ev.PlanRejected() | ev.PlanRetried():
-            _read_plan(record, at, event)
+        case ev.PlanCompleted():
+            record.add(event.raw, Place("completion", at, label(event.round), CONDUCTOR_AGENT))
+            _plan(record, at, event.round, event.workflow)
+            _count_plan(record, event.workflow, event.topology, first=not event.round)
+        case ev.PlanEdited():
+            _edited(record, at, event)
+        case ev.PlanRejected():
+            record.add(event.raw, Place("completion", at, label(event.round), CONDUCTOR_AGENT))
+            for fault in event.faults:
+                _failure(record, at, fault.code, fault.message, label(event.round), CONDUCTOR_AGENT)
+        case ev.PlanRetried():
+            record.add(event.partial, Place("partial", at, label(event.round), CONDUCTOR_AGENT))
+            _failure(record, at, event.error_code, event.error, label(event.round), CONDUCTOR_AGENT)
         case ev.StepCompleted() | ev.StepReused():
             _answer(record, at, event)
         case ev.StepRetried() | ev.StepFailed():
@@ -194,12 +201,26 @@ def _read_event(record: Record, at: int, event: Event) -> None:
         case ev.ApprovalGranted() | ev.ApprovalDenied():
             record.facets["approval", event.kind.removeprefix("approval.")] += 1
             record.add(event.note, Place("note", at, detail=event.caller.in_words))
+        case _:
+            _read_status(record, at, event)
+
+
+def _read_status(record: Record, at: int, event: Event) -> None:
+    match event:
         case ev.RunWaiting():
             _set_status(record, "waiting")
         case ev.RunTaken():
             _set_status(record, "running")
-        case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted() | ev.RunDenied():
-            _ended(record, at, event)
+        case ev.RunCompleted():
+            planned = record.created is not None and record.created.request.plan_only
+            _set_status(record, "planned" if planned else event.ending)
+        case ev.RunFailed():
+            _set_status(record, "failed")
+            record.add(event.error, Place("error", at, detail=event.error_code))
+            if not any(kind == "failure" for kind, _ in record.facets):
+                record.facets["failure", event.error_code] += 1
+        case ev.RunCancelled() | ev.RunInterrupted() | ev.RunDenied():
+            _set_status(record, event.kind.removeprefix("run."))
 
 
 def _messages(record: Record, at: int, messages: Iterable[Message], path: str, agent: str) -> None:
@@ -234,26 +255,6 @@ def _who(caused: Caused) -> str:
 def _plan(record: Record, at: int, path: Path, workflow: Workflow, name: str = "instruction", by: str = "") -> None:
     for index, step in enumerate(workflow.steps):
         record.add(step.instruction, Place(name, at, label((*path, index)), step.agent, by))
-
-
-def _read_plan(
-    record: Record, at: int, event: ev.PlanCompleted | ev.PlanEdited | ev.PlanRejected | ev.PlanRetried
-) -> None:
-    path = label(event.round)
-    match event:
-        case ev.PlanCompleted():
-            record.add(event.raw, Place("completion", at, path, CONDUCTOR_AGENT))
-            _plan(record, at, event.round, event.workflow)
-            _count_plan(record, event.workflow, event.topology, first=not event.round)
-        case ev.PlanEdited():
-            _edited(record, at, event)
-        case ev.PlanRejected():
-            record.add(event.raw, Place("completion", at, path, CONDUCTOR_AGENT))
-            for fault in event.faults:
-                _failure(record, at, fault.code, fault.message, path, CONDUCTOR_AGENT)
-        case ev.PlanRetried():
-            record.add(event.partial, Place("partial", at, path, CONDUCTOR_AGENT))
-            _failure(record, at, event.error_code, event.error, path, CONDUCTOR_AGENT)
 
 
 def _count_plan(record: Record, workflow: Workflow, topology: str | None, *, first: bool) -> None:
@@ -302,19 +303,3 @@ def _set_status(record: Record, status: str) -> None:
     for key in [key for key in record.facets if key[0] == "status"]:
         del record.facets[key]
     record.facets["status", status] = 1
-
-
-def _ended(record: Record, at: int, event: ev.FinalEvent) -> None:
-    match event:
-        case ev.RunCompleted():
-            planned = record.created is not None and record.created.request.plan_only
-            _set_status(record, "planned" if planned else event.ending)
-        case ev.RunFailed():
-            _set_status(record, "failed")
-            record.add(event.error, Place("error", at, detail=event.error_code))
-            if not any(kind == "failure" for kind, _ in record.facets):
-                record.facets["failure", event.error_code] += 1
-        case ev.RunDenied():
-            _set_status(record, "denied")
-        case _:
-            _set_status(record, event.kind.removeprefix("run."))

@@ -7,7 +7,8 @@ of signs (Unicode NFKC) and white space. The answer says what it rests on, and w
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
@@ -34,18 +35,10 @@ _RUNS = (
 )
 """Also those whose row in ``runs`` is damaged or missing, or says that they were erased: their events may be whole."""
 _ERASED = "SELECT run_id FROM deletions WHERE erased UNION SELECT run_id FROM runs WHERE status = ?"
-_FIRST = "SELECT min(sequence) FROM events WHERE run_id = ?"
 _ROWS = (
     "CREATE TABLE runs (run_id TEXT PRIMARY KEY, created_at_utc TEXT, known_usd REAL, cost_usd REAL, imported, "
     "simulated, status TEXT, task TEXT)"
 )
-
-
-def may_hold(began: datetime | None, since_utc: datetime | None, until_utc: datetime | None) -> bool:
-    """Whether a run may be of the period that began then; None: nobody knows when."""
-    if began is None:
-        return True
-    return (since_utc is None or began >= since_utc) and (until_utc is None or began < until_utc)
 
 
 def each_run(
@@ -68,26 +61,21 @@ def each_run(
         erased = {str(run_id) for (run_id,) in connection.execute(_ERASED, (ERASED,)).fetchall()}
     for number, run_id in enumerate(run_ids):
         with reading() as connection:
-            record = _record(connection, run_id, vault, since_utc, until_utc)
+            began = _began(connection, run_id, vault) if since_utc is not None or until_utc is not None else None
+            early = began is not None and since_utc is not None and began < since_utc
+            late = began is not None and until_utc is not None and began >= until_utc
+            record = None if early or late else read_record(connection, run_id, vault)
         if record is not None and not (record.created is None and run_id in erased):
             yield record
         if notify is not None:
             notify(number + 1, len(run_ids))
 
 
-def _record(
-    connection: sqlite3.Connection,
-    run_id: str,
-    vault: Vault | None,
-    since_utc: datetime | None,
-    until_utc: datetime | None,
-) -> Record | None:
-    if since_utc is not None or until_utc is not None:
-        ((first,),) = connection.execute(_FIRST, (run_id,)).fetchall()
-        begun = read_record(connection, run_id, vault, to=first or 0).created
-        if not may_hold(None if begun is None else begun.at_utc, since_utc, until_utc):
-            return None
-    return read_record(connection, run_id, vault)
+def _began(connection: sqlite3.Connection, run_id: str, vault: Vault | None) -> datetime | None:
+    """Returns when a run began, by its own first event; None: nobody knows."""
+    ((first,),) = connection.execute("SELECT min(sequence) FROM events WHERE run_id = ?", (run_id,)).fetchall()
+    created = read_record(connection, run_id, vault, to=first or 0).created
+    return None if created is None else created.at_utc
 
 
 def index_of(
@@ -106,7 +94,11 @@ def index_of(
     for statement in (_ROWS, *statements()):
         cursor.execute(statement)
     for record in each_run(reading, vault, filters.since_utc, filters.until_utc, notify):
-        if record.created is None or not _is_asked_for(record, filters):
+        wanted = filters.run_id in (None, record.run_id) and all(
+            any(kind == has and value in (ANY, of) for has, of in record.facets)
+            for kind, value in filters.values.items()
+        )
+        if record.created is None or not wanted:
             continue
         if words is None:
             record.texts.clear()
@@ -125,14 +117,6 @@ def index_of(
     return memory
 
 
-def _is_asked_for(record: Record, filters: Filters) -> bool:
-    if filters.run_id not in (None, record.run_id):
-        return False
-    return all(
-        any(kind == has and value in (ANY, of) for has, of in record.facets) for kind, value in filters.values.items()
-    )
-
-
 def _holds(cursor: sqlite3.Cursor, record: Record, words: Words) -> bool:
     if words.match is None:
         return True  # the texts themselves are read for such words
@@ -146,10 +130,6 @@ def _holds(cursor: sqlite3.Cursor, record: Record, words: Words) -> bool:
 _DELETED = "SELECT count(*) FROM deletions WHERE ifnull(created_at_utc >= ? AND created_at_utc < ?, true)"
 _BEGINNING, _END = "0000", "9999"
 MOST_LISTED = 100
-_COUNTED = (
-    *("runs", "calls", "to_provider", "messages", "images", "hidden", "hidden_in_files", "announced"),
-    *("imported", "running", "times", "unnamed"),
-)
 
 
 class Received(Frozen):
@@ -267,8 +247,14 @@ class Receipt(Frozen):
     @property
     def rests_on(self) -> tuple[str, ...]:
         """What was read, in sentences."""
+        bounds = [
+            f"{name} {at.astimezone(UTC).replace(tzinfo=None).isoformat(' ')} UTC"
+            for name, at in (("from", self.since_utc), ("up to", self.until_utc))
+            if at
+        ]
+        period = f"{' '.join(bounds)}, with all their calls, whenever these were made" if bounds else "at any time"
         return (
-            _period(self.since_utc, self.until_utc),
+            f"Runs that began {period}.",
             f"Read from the events themselves: {self.runs:,} runs, {self.calls:,} calls, of which {self.to_provider:,} "
             f"went to {self._receiver} with {self.messages:,} messages.",
             "Of a call its messages, model, path and parameters; of OpenTelemetry traces all that they held.",
@@ -327,12 +313,12 @@ class Receipt(Frozen):
 
 def receipt(
     reading: Reading,
+    vault: Vault | None,
     provider: str,
     text: str,
     since_utc: datetime | None = None,
     until_utc: datetime | None = None,
     notify: Callable[[int, int], None] | None = None,
-    vault: Vault | None = None,
     *,
     imported: bool = False,
 ) -> Receipt:
@@ -340,9 +326,9 @@ def receipt(
 
     Args:
         reading: lends a connection for each run, so that a long look holds up no checkpoint.
+        vault: opens encrypted runs; None: they count as unread.
         provider: a provider (``openai``), a host, or a host with its port; empty: any.
         notify: called with the runs read and all of them.
-        vault: opens encrypted runs; None: they count as unread.
         imported: also say what the files of imported runs say.
 
     Raises: BadInput for an empty text; StoreError.
@@ -372,20 +358,7 @@ def receipt(
     )
 
 
-def _period(since_utc: datetime | None, until_utc: datetime | None) -> str:
-    if since_utc is None and until_utc is None:
-        return "Runs that began at any time."
-    bounds = [f"{name} {_moment(at)}" for name, at in (("from", since_utc), ("up to", until_utc)) if at]
-    return f"Runs that began {' '.join(bounds)}, with all their calls, whenever these were made."
-
-
-def _moment(at: datetime) -> str:
-    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(' ')} UTC"
-
-
 class _Finder:
-    """What was seen so far of the runs."""
-
     def __init__(self, provider: str, wanted: str, *, imported: bool) -> None:
         self._provider = provider
         self._wanted = wanted
@@ -393,7 +366,7 @@ class _Finder:
         self.received: list[Received] = []
         self.unread: list[str] = []
         self._sent: dict[tuple[bool, str, str], list[str]] = {}
-        self.counts = dict.fromkeys(_COUNTED, 0)
+        self.counts: Counter[str] = Counter()
 
     def servers(self, *, files: bool) -> tuple[SentTo, ...]:
         """Returns those to which the text was sent, by our record or by that of ``files``."""
@@ -406,11 +379,14 @@ class _Finder:
 
     def at(self, record: Record) -> None:
         created = record.created
-        asked = [call for call in record.calls if self._provider in ("", *_names(call[1].provider, call[1].host))]
+        asked = [(at, call) for at, call in record.calls if self._asks_for(call.provider.lower(), call.host.lower())]
         if created is not None and created.imported is not None:
             self.counts["imported"] += 1
             if self._imported:
-                self._files(record.run_id, asked, hidden=bool(created.imported.redactions))
+                self.counts["hidden_in_files"] += bool(asked and created.imported.redactions)
+                for _, call in asked:
+                    if call.ended != "announced" and self._holds(call):
+                        self._keep(record.run_id, call, imported=True)
             return
         self.counts["runs"] += 1
         if record.fault or record.encrypted or created is None:
@@ -426,21 +402,15 @@ class _Finder:
                 self.counts["announced"] += self._holds(call)
                 continue
             self.counts["hidden"] += at in record.hidden
-            self._call(record.run_id, call)
+            self.counts["to_provider"] += 1
+            self.counts["messages"] += len(call.messages)
+            self.counts["images"] += sum(len(images_in(message.content)) for message in call.messages)
+            if self._holds(call):
+                self.counts["times"] += 1
+                self._keep(record.run_id, call, imported=False)
 
-    def _files(self, run_id: str, asked: Sequence[tuple[int, Call]], *, hidden: bool) -> None:
-        self.counts["hidden_in_files"] += bool(asked and hidden)
-        for _, call in asked:
-            if call.ended != "announced" and self._holds(call):
-                self._keep(run_id, call, imported=True)
-
-    def _call(self, run_id: str, call: Call) -> None:
-        self.counts["to_provider"] += 1
-        self.counts["messages"] += len(call.messages)
-        self.counts["images"] += sum(len(images_in(message.content)) for message in call.messages)
-        if self._holds(call):
-            self.counts["times"] += 1
-            self._keep(run_id, call, imported=False)
+    def _asks_for(self, provider: str, host: str) -> bool:
+        return self._provider in ("", provider, host, host.rpartition(":")[0])
 
     def _keep(self, run_id: str, call: Call, *, imported: bool) -> None:
         self._sent.setdefault((imported, call.provider, call.host), []).append(call.ended)
@@ -451,13 +421,6 @@ class _Finder:
 
     def _holds(self, call: Call) -> bool:
         return any(self._wanted in _plain(text) for text in call.texts)
-
-
-def _names(provider: str, host: str) -> Iterator[str]:
-    yield provider.lower()
-    if host:
-        yield host.lower()
-        yield host.lower().rpartition(":")[0] or host.lower()
 
 
 def _plain(text: str) -> str:

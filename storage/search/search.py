@@ -5,23 +5,22 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from functools import partial
 
 from conductor_core.errors import BadInput, StoreError
 from storage.database.connections import Database
+from storage.encoding import read_models
 from storage.log import queries
 from storage.records import RunSummary
 from storage.search import hits, index, ledger, received
 from storage.search.filters import FACETS, Facet, Filters, Words, read_words
-from storage.search.hits import Count, Hits
+from storage.search.hits import Count, Hits, Texts
 from storage.search.index import Change, Indexer, Lag
 from storage.search.ledger import Failure, LedgerCall, Receivers, Spending
-from storage.search.received import Receipt
 
 log = logging.getLogger(__name__)
 
 KEEP_UP_S = 3.0
-_IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'search_state'"
 _STATE = "SELECT (SELECT max(sequence) FROM events), (SELECT count(*) FROM deletions)"
 ALL = Filters()
 """All runs."""
@@ -38,6 +37,7 @@ class RunSearch(Indexer):
 
     def __init__(self, database: Database, change: Change) -> None:
         super().__init__(database, change)
+        self.receipt = partial(received.receipt, database.reading, database.vault)
         self._stop = threading.Event()
         self._of_events = threading.Lock()
         self._last: tuple[object, sqlite3.Connection] | None = None
@@ -64,7 +64,6 @@ class RunSearch(Indexer):
                 reported = repr(error)
 
     def close(self) -> None:
-        """Stops keeping up."""
         self._stop.set()
         if self._keeper is not None:
             self._keeper.join()
@@ -74,33 +73,23 @@ class RunSearch(Indexer):
                 self._last = None
 
     def lag(self) -> Lag:
-        """Returns what the index does not hold yet."""
         with self._reading() as connection:
             return index.read_lag(connection)
 
     def texts(
-        self,
-        typed: str,
-        only: Filters = ALL,
-        field: str | None = None,
-        before: int | None = None,
-        limit: int = 20,
+        self, typed: str, only: Filters = ALL, field: str | None = None, before: int | None = None, limit: int = 20
     ) -> Hits:
-        """Returns a page of texts that hold the words; none if nothing was typed."""
-        words = read_words(typed)
-        if words is None:
-            return Hits(hits=(), before=None)
-        with self._reading() as connection:
-            return hits.read_hits(connection, words, only, field, before, limit)
+        """Returns a page of texts that hold the words; none if nothing was typed. ``field``: as ``reading.FIELDS``."""
+        with self._texts(typed, only, field) as (_, found):
+            return Hits(hits=(), before=None) if found is None else found.page(before, limit)
 
     def count(self, typed: str, only: Filters = ALL, field: str | None = None) -> Count:
         """Counts the texts that hold the words and their runs; if nothing was typed, the runs alone."""
-        words = read_words(typed)
-        with self._reading() as connection:
-            if words is None:
-                found = len(hits.read_run_ids(connection, only, limit=hits.MOST_COUNTED + 1))
-                return Count(texts=0, runs=min(found, hits.MOST_COUNTED), more=found > hits.MOST_COUNTED)
-            return hits.read_count(connection, words, only, field)
+        with self._texts(typed, only, field) as (connection, found):
+            if found is not None:
+                return found.count()
+            runs = len(hits.read_run_ids(connection, only, limit=hits.MOST_COUNTED + 1))
+            return Count(texts=0, runs=min(runs, hits.MOST_COUNTED), more=runs > hits.MOST_COUNTED)
 
     def runs(
         self,
@@ -126,17 +115,15 @@ class RunSearch(Indexer):
 
         ``notify``: how many were found so far. What it raises ends the search.
         """
-        words = read_words(typed)
-        with self._reading() as connection:
-            if words is None:
-                return [run_id for _, run_id in hits.read_run_ids(connection, only, limit=most)]
-            return hits.read_runs_of_texts(connection, words, only, field, most, notify)
+        with self._texts(typed, only, field) as (connection, found):
+            if found is not None:
+                return found.run_ids(most, notify)
+            return [run_id for _, run_id in hits.read_run_ids(connection, only, limit=most)]
 
     def facets(self) -> list[Facet]:
         """Returns all values that filters can ask for, with the number of their runs."""
         with self._reading() as connection:
-            rows = connection.execute(FACETS).fetchall()
-        return [Facet(kind=kind, value=value, runs=runs) for kind, value, runs in rows]
+            return read_models(Facet, connection, FACETS)
 
     def receivers(self, typed: str = "", only: Filters = ALL, notify: Notify | None = None) -> Receivers:
         """Returns each server that was sent anything, or a text that holds the words.
@@ -171,37 +158,19 @@ class RunSearch(Indexer):
         with self._afresh(words, only) as memory:
             return ledger.read_calls(memory, words, only, receiver, before, limit)
 
-    def receipt(
-        self,
-        provider: str,
-        text: str,
-        since_utc: datetime | None = None,
-        until_utc: datetime | None = None,
-        notify: Notify | None = None,
-        *,
-        imported: bool = False,
-    ) -> Receipt:
-        """Answers from the events whether a provider was sent a text; see ``received.receipt``."""
-        return received.receipt(
-            self._database.reading,
-            provider,
-            text,
-            since_utc,
-            until_utc,
-            notify,
-            self._database.vault,
-            imported=imported,
-        )
-
     def spending(self, only: Filters = ALL) -> list[Spending]:
-        """Returns tokens and cost by day, agent and person."""
         with self._reading() as connection:
             return ledger.read_spending(connection, only)
 
     def failures(self, only: Filters = ALL) -> list[Failure]:
-        """Returns the kinds of failures, the most frequent first."""
         with self._reading() as connection:
             return ledger.read_failures(connection, only)
+
+    @contextmanager
+    def _texts(self, typed: str, only: Filters, field: str | None) -> Iterator[tuple[sqlite3.Connection, Texts | None]]:
+        words = read_words(typed)
+        with self._reading() as connection:
+            yield connection, None if words is None else Texts(connection, words, only, [field] if field else [])
 
     @contextmanager
     def _afresh(self, words: Words | None, only: Filters, notify: Notify | None = None) -> Iterator[sqlite3.Connection]:
@@ -221,7 +190,7 @@ class RunSearch(Indexer):
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with self._database.reading() as connection:
-            if not connection.execute(_IS_THERE).fetchall():
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search_state'").fetchall():
                 raise StoreError(
                     f"the database {self._database.path} has no search index: build it again with "
                     "`conductor log search --rebuild`"

@@ -252,7 +252,7 @@ def test_what_the_bundle_of_a_run_will_not_hold_is_said_before(
     assert "This run has not ended: the bundle holds what was there" in said
     bundle = made(press(app, "audit-bundle"))
     assert (bundle.what.runs, bundle.what.unfinished) == (1, 1)
-    monkeypatch.setattr(session.store.vault, "has", lambda _: True)
+    monkeypatch.setattr(session.store.vault, "all_of", list)
     said = " ".join(each.value for each in visit("audit", run="on").caption).replace("\\", "")
     assert "This run is encrypted" in said
     session.store.erase(["gone"], PAGE)

@@ -7,7 +7,7 @@ from streamlit.testing.v1 import AppTest
 from conductor_core.run.trace import RunTrace
 from pages.components.app.session import Session
 from pages.components.run.editing import EDITING
-from pages.components.tour import story
+from pages.components.tour import drive as story
 
 Visit = Callable[..., AppTest]
 

@@ -32,9 +32,9 @@ def _nothing_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     settings.conductor_options.clear()
-    preflight.ask_servers_again()
+    preflight.asked.clear()
     yield
-    preflight.ask_servers_again()
+    preflight.asked.clear()
 
 
 @pytest.fixture
@@ -101,6 +101,9 @@ def test_the_small_conductor_plans_an_own_task_where_its_model_is_here(
     app = asked(visit)
     assert run_label(app) == "Run with this disk"
     assert "million parameters: real, often wrong" in shown(app)
+    tiny_gguf(session.settings.models_folder / "other.gguf", seed=1)
+    settings.conductor_options.clear()
+    assert "up to 0 million parameters: real, often wrong · " in shown(asked(visit)), "of several, too"
     app.button("run").click().run()
     [request] = begun
     assert request.conductor == "small"

@@ -11,7 +11,7 @@ import time
 from PIL import Image
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
-from pages.components.tour.story import STOPS
+from pages.components.tour.drive import STOPS
 from tests.browser.find_chromium import ABSENT, FLAGS, find_chromium
 from tests.browser.serving import IMAGES, app_for_pictures
 

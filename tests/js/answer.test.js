@@ -25,6 +25,16 @@ test("an answer without a value is its first line in the bar, and is opened whol
   await becomes(() => page.all("dialog.reader p").length === 40)
 })
 
+test("beside the answer of a real model stand its size and the word real; a simulated worker's has neither", async () => {
+  let page = await show(runs.real)
+  assert.match(page.text(".bar .source"), /real, 135 million parameters/)
+  assert.equal(page.text(".pane .real"), "real · 135M")
+  assert.match(page.find(".pane .real").title, /a\.gguf, 135 million/)
+  page = await show(runs["five steps"])
+  assert.ok(!page.text(".bar .source").includes("real"))
+  assert.ok(!page.visible(".pane .real"))
+})
+
 test("code, a letter, products and JSON are shown as they were written", async () => {
   let page = await show(runs.code)
   assert.equal(page.text(".conclusion"), "merge_bookings(spans)")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from tempfile import TemporaryDirectory
 
-from conductor_core.chat.messages import ConductorInfo, Message, Price, ToolCall, Usage
+from conductor_core.chat.messages import ConductorInfo, Message, Price, ToolCall, Usage, Weights
 from conductor_core.chat.progress import Progress
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import StoreFull
@@ -25,6 +25,7 @@ from pages.components.live_workflow.shared_page import recording
 from pages.components.tour.first_screen import story_json
 from storage import StoredEvent, open_store
 from tests.support.run_events import (
+    REAL_WORKER,
     answered,
     created,
     one_step,
@@ -292,6 +293,7 @@ def named_runs() -> dict[str, list[Event]]:
         "long answer": one_step(LONG),
         "code": one_step(CODE, task="Write merge_bookings(spans)."),
         "a letter": one_step("W"),
+        "real": one_step(short, agent=REAL_WORKER.name, model="a.gguf", weights=Weights(parameters=134_515_008)),
         "products": one_step(short),
         "json": one_step(JSON),
         "nested json": one_step('{"a": {"b": 1.0}}'),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from conductor_core.cli import wiring
+from conductor_core.cli import inputs
 from conductor_core.errors import BadInput
 from tests.settings_table import table
 
@@ -96,19 +96,19 @@ def test_everything_declared_is_pinned_in_the_constraints() -> None:
         assert version is not None and version in wanted.specifier, f"{wanted.name}: run `make constraints`"  # noqa: PT018
 
 
-@pytest.mark.parametrize("extra", wiring.EXTRAS)
+@pytest.mark.parametrize("extra", inputs.EXTRAS)
 def test_a_command_knows_what_its_extra_brings(extra: str) -> None:
-    brought = set[str]().union(*(_distributions(module) for module in wiring.EXTRAS[extra]))
+    brought = set[str]().union(*(_distributions(module) for module in inputs.EXTRAS[extra]))
     assert brought == _names(PYPROJECT["project"]["optional-dependencies"][extra])
-    wiring.needs_extra(extra)
+    inputs.needs_extra(extra)
 
 
 def test_without_its_extra_a_command_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wiring, "find_spec", lambda module: None if module == "trl" else object())
+    monkeypatch.setattr(inputs, "find_spec", lambda module: None if module == "trl" else object())
     with pytest.raises(
         BadInput, match=r"extra \"train\" \(trl not installed\).*pip install 'conductor-inspector\[train\]'"
     ):
-        wiring.needs_extra("train")
+        inputs.needs_extra("train")
 
 
 def _imported(file: Path) -> set[str]:

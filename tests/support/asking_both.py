@@ -11,8 +11,6 @@ from conductor_core.chat.messages import (
     Message,
     PlanFinished,
     PlanRequest,
-    PlanText,
-    PlanThought,
     ReasoningDelta,
     TextDelta,
     TextWasReasoning,
@@ -69,9 +67,9 @@ async def _ask_conductor(provider: ScriptedProvider, **fields: Any) -> Got:
     text = reasoning = ""
     try:
         async for piece in conductor.write(PlanRequest(task="What is 6 x 7?", agents=agents)):
-            if isinstance(piece, PlanText):
+            if isinstance(piece, TextDelta):
                 text += piece.text
-            elif isinstance(piece, PlanThought):
+            elif isinstance(piece, ReasoningDelta):
                 reasoning += piece.text
             elif isinstance(piece, PlanFinished):
                 return Got(text, reasoning, piece.finish_reason, piece.usage, piece.departures)

@@ -23,7 +23,6 @@ from conductor_core.chat.messages import (
     Message,
     PlanFinished,
     PlanRequest,
-    PlanText,
     Price,
     ReasoningDelta,
     TextDelta,
@@ -191,7 +190,7 @@ class ScriptedConductor:
         told = "" if parent is None else f"\nPlan:\n{parent.plan}\nLast response:\n{parent.last_response}"
         return (Message(role="user", content=f"Plan this: {request.task}{told}"),)
 
-    async def write(self, request: PlanRequest) -> AsyncGenerator[PlanText | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncGenerator[TextDelta | PlanFinished]:
         self.requests.append(request)
         completion = self._completions[0] if len(self._completions) == 1 else self._completions.popleft()
         if isinstance(completion, Exception):
@@ -200,7 +199,7 @@ class ScriptedConductor:
         try:
             for start in range(0, len(completion), 16):
                 await asyncio.sleep(self._pause_s)
-                yield PlanText(text=completion[start : start + 16])
+                yield TextDelta(text=completion[start : start + 16])
             whole = True
             usage = Usage(input_tokens=20, output_tokens=len(completion) // 4)
             yield PlanFinished(finish_reason="stop", usage=usage, cost_usd=self.cost_usd)

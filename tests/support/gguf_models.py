@@ -11,7 +11,13 @@ LAYERS, EMBEDDING, HEADS, KV_HEADS = 3, 64, 4, 2
 
 
 def write_model(
-    path: Path, *, kind: str = "model", architecture: str = "llama", name: str = "A model", pooling: int | None = None
+    path: Path,
+    *,
+    kind: str = "model",
+    architecture: str = "llama",
+    name: str = "A model",
+    pooling: int | None = None,
+    template: bool = True,
 ) -> Path:
     """Writes a small but real file: metadata, tokens, a template, and tensors of two types."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +34,8 @@ def write_model(
     writer.add_head_count_kv(KV_HEADS)
     writer.add_token_list([f"token{number}" for number in range(5000)])
     writer.add_token_scores([0.5] * 5000)
-    writer.add_chat_template("{{ messages }}")
+    if template:
+        writer.add_chat_template("{{ messages }}")
     writer.add_tensor("a.weight", np.ones((8, EMBEDDING), dtype=np.float32))
     packed = gguf.quants.quantize(np.ones((16, EMBEDDING), dtype=np.float32), gguf.GGMLQuantizationType.Q8_0)
     writer.add_tensor("b.weight", packed, raw_dtype=gguf.GGMLQuantizationType.Q8_0)

@@ -21,12 +21,18 @@ def tiny_gguf(
     hidden: int = 32,
     layers: int = 2,
     context: int = 16384,
-    template: str = CHAT_TEMPLATE,
+    template: str | None = CHAT_TEMPLATE,
     parts: int = 1,
+    often: str = "",
 ) -> Path:
-    """Writes a random Llama model and returns its file. ``parts``: of how many files it says that it is the first."""
+    """Writes a random Llama model and returns its file.
+
+    Args:
+        parts: of how many files it says that it is the first.
+        often: a text that it writes often, and tokens of its template seldom.
+    """
     draw = np.random.default_rng(seed)
-    tokens = [*CONTROL, *sorted(ByteLevel.alphabet()), "Ġt"]
+    tokens = [*CONTROL, *sorted(ByteLevel.alphabet()), "Ġt", *filter(None, [often])]
     writer = GGUFWriter(file, "llama")
     writer.add_name("tiny")
     writer.add_file_type(LlamaFileType.ALL_F32)
@@ -47,7 +53,8 @@ def tiny_gguf(
     writer.add_eos_token_id(2)
     writer.add_bos_token_id(0)
     writer.add_add_bos_token(False)
-    writer.add_chat_template(template)
+    if template is not None:
+        writer.add_chat_template(template)
 
     if parts > 1:
         writer.add_uint16("split.no", 0)
@@ -58,6 +65,9 @@ def tiny_gguf(
 
     ascii_only = np.array([[float(token.isascii() or token[0] in "ĠĊ")] for token in tokens], np.float32)
     embedding = draw.normal(0.0, 0.4, (len(tokens), hidden)).astype(np.float32)
+    if often:
+        embedding[-1] *= 4
+        embedding[: len(CONTROL)] = 0.0
     writer.add_tensor("token_embd.weight", embedding * ascii_only)  # it writes no half characters
     writer.add_tensor("output_norm.weight", np.ones(hidden, np.float32))
     kv = hidden // HEADS * KV_HEADS

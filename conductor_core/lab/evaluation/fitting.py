@@ -6,15 +6,15 @@ that MasRouter tries, because with real workers the tries are the most expensive
 """
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
@@ -26,7 +26,15 @@ from conductor_core.errors import BadInput, UnknownRun
 from conductor_core.grading.tasks import Suite, Task
 from conductor_core.lab.evaluation import runner
 from conductor_core.lab.evaluation.benchmarks import BENCHMARKS
-from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Orchestrator, Planned, TaskAttempt, single
+from conductor_core.lab.evaluation.orchestrators import (
+    EngineRun,
+    GivenTask,
+    Orchestrator,
+    Planned,
+    TaskAttempt,
+    same,
+    single,
+)
 from conductor_core.lab.evaluation.routers.workflows import ROUTER, Router, TrainingRow
 from conductor_core.lab.evaluation.suites import load_suite
 from conductor_core.lab.records import append_lines, now, release, write_whole
@@ -121,7 +129,6 @@ class Tries:
         self._known = {(each.task_id, each.workflow): each for each in self._made if each.fault is None}
 
     def __iter__(self) -> Iterator[Try]:
-        """Yields all tries that were paid for."""
         return iter(self._made)
 
     def get(self, task_id: str, workflow: Workflow) -> Try | None:
@@ -238,7 +245,6 @@ class Choosing(Router, Protocol):
 
 
 def routed(name: str, router: Router) -> Planned:
-    """Returns an orchestrator that carries out the workflow of a fitted router."""
     return Planned(name, lambda asked: router.route(asked.task.question, asked.agents))
 
 
@@ -331,38 +337,28 @@ async def fitted(fit: Fit, engine: Engine, read_trace: ReadTrace, on_progress: O
 
 
 def learned_from(fit: Fit) -> dict[str, LearnedFrom]:
-    """Returns what each router of ``fit`` was fitted on, except routers of earlier versions. Raises: BadInput."""
+    """Returns what each router of ``fit`` was fitted on. Raises: BadInput."""
     folder = fit.folder / _plan(fit).name
-    accounts: dict[str, LearnedFrom] = {}
-    for name in fit.names:
-        file = folder / name / LEARNED_FROM
-        for line in read_lines(file, LearnedFrom, "account of what a router learned from"):
-            accounts[name] = line
-    return accounts
+    return {
+        name: line
+        for name in fit.names
+        for line in read_lines(folder / name / LEARNED_FROM, LearnedFrom, "account of what a router learned from")
+    }
 
 
 async def _apart(work: Callable[[], T]) -> T:
     """Runs ``work`` in a daemon thread. A cancelled caller does not wait for it: a fit takes minutes without a stop."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: Exception | None) -> None:
-        if not future.done():
-            if error is None:
-                future.set_result(cast(T, result))
-            else:
-                future.set_exception(error)
+    result: Future[T] = Future()
+    result.set_running_or_notify_cancel()  # what comes after a cancellation is dropped
 
     def run() -> None:
         try:
-            outcome: tuple[T | None, Exception | None] = (work(), None)
+            result.set_result(work())
         except Exception as error:  # noqa: BLE001 it is raised again where the result is awaited
-            outcome = (None, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing awaits the result
-            loop.call_soon_threadsafe(settle, *outcome)
+            result.set_exception(error)
 
     threading.Thread(target=run, name="fit", daemon=True).start()
-    return await future
+    return await asyncio.wrap_future(result)
 
 
 def _plan(fit: Fit) -> EvaluationPlan:
@@ -406,7 +402,7 @@ async def _single_workers(
     evaluation = runner.Evaluation(
         folder=folder,
         tasks=tasks,
-        orchestrators=[Planned(f"single:{worker}", partial(_alone, worker), whole_pool=True) for worker in workers],
+        orchestrators=[Planned(f"single:{worker}", same(single(worker)), whole_pool=True) for worker in workers],
         pool=fit.pool,
         limits=fit.limits,
         seed=fit.seed,
@@ -419,10 +415,6 @@ async def _single_workers(
     if stopped is not None:
         raise runner.Stopped(stopped)
     return outcomes
-
-
-def _alone(worker: str, _asked: object) -> Workflow:
-    return single(worker)
 
 
 def _answers(outcomes: Sequence[Outcome], read_trace: ReadTrace, folder: Path) -> dict[str, str]:
@@ -460,22 +452,17 @@ def _fit_one(
     # Imported here, because they load torch and scikit-learn, which no other orchestrator needs.
     from conductor_core.lab.evaluation.routers import kind_table, mas_router, router_dc, smoothie
 
-    there = (kept / ROUTER).is_file()
-    router: router_dc.RouterDC | mas_router.MasRouter | kind_table.KindTable | smoothie.Smoothie
-    match name:
-        case "router-dc":
-            router = router_dc.RouterDC.load(kept) if there else router_dc.fit(rows, agents, seed=seed)
-        case "mas-router":
-            router = (
-                mas_router.MasRouter.load(kept) if there else mas_router.fit(rows, agents, reward=reward, seed=seed)
-            )
-        case "kind-table":
-            router = (
-                kind_table.KindTable.load(kept) if there else kind_table.fit(rows, agents, reward=reward, seed=seed)
-            )
-        case _:
-            variant: Literal["independent", "dependent"] = "independent" if name == "smoothie" else "dependent"
-            router = smoothie.Smoothie.load(kept) if there else smoothie.fit(rows, agents, seed=seed, variant=variant)
-    if not there:
+    kinds: dict[str, tuple[Any, Callable[..., Any]]] = {
+        "router-dc": (router_dc.RouterDC, router_dc.fit),
+        "mas-router": (mas_router.MasRouter, partial(mas_router.fit, reward=reward)),
+        "kind-table": (kind_table.KindTable, partial(kind_table.fit, reward=reward)),
+        "smoothie": (smoothie.Smoothie, partial(smoothie.fit, variant="independent")),
+        "smoothie-dependent": (smoothie.Smoothie, partial(smoothie.fit, variant="dependent")),
+    }
+    kind, fit = kinds[name]
+    if (kept / ROUTER).is_file():
+        router = kind.load(kept)
+    else:
+        router = fit(rows, agents, seed=seed)
         router.save(kept)
     return Smoothed(name, router) if isinstance(router, smoothie.Smoothie) else routed(name, router)

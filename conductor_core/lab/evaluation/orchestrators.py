@@ -33,9 +33,9 @@ from conductor_core.chat.messages import (
     Message,
     PlanFinished,
     PlanRequest,
-    PlanText,
-    PlanThought,
     Provider,
+    ReasoningDelta,
+    TextDelta,
     WorkerSpec,
 )
 from conductor_core.conductors.catalogue import open_conductor
@@ -76,7 +76,6 @@ class GivenTask:
 
     @property
     def specs(self) -> tuple[WorkerSpec, ...]:
-        """Returns the present workers in the pool's order."""
         return tuple(spec for spec in self.pool.specs if spec.name not in self.excluded)
 
     @property
@@ -200,7 +199,6 @@ class Planned:
 
 
 def single(worker: str) -> Workflow:
-    """Returns a workflow in which one worker answers the task."""
     return Workflow(steps=(Step(instruction=SOLVE, agent=worker),))
 
 
@@ -287,13 +285,13 @@ class Remembered:
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
         return self._conductor.messages(request)
 
-    async def write(self, request: PlanRequest) -> AsyncIterator[PlanText | PlanThought | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | ReasoningDelta | PlanFinished]:
         """Yields the first completion for ``request``. One that broke off is written again. Raises: ConductorError."""
         key = request.model_dump_json()
         async with self._writing[key]:
             if key in self._written:
                 text, finished = self._written[key]
-                yield PlanText(text=text)
+                yield TextDelta(text=text)
                 yield finished
                 return
             pieces: list[str] = []
@@ -343,7 +341,6 @@ class Plans:
         return await asyncio.shield(self._tasks[key])
 
     async def aclose(self) -> None:
-        """Stops the plans that are still being written."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -511,7 +508,7 @@ def open_orchestrators(names: Sequence[str], refs: Mapping[str, str], pool: Pool
                 larger = pool.with_params(budgets(names, pool.specs), settings)
                 opened.pools.append(larger)
             opened.orchestrators.append(
-                Planned(name, _same(PER_WORKER[kind](rest)), whole_pool=True, pool=larger if kind == "budget" else None)
+                Planned(name, same(PER_WORKER[kind](rest)), whole_pool=True, pool=larger if kind == "budget" else None)
             )
         elif kind == "moa":
             opened.orchestrators.append(Planned(name, _mixture(rest or None)))
@@ -520,7 +517,7 @@ def open_orchestrators(names: Sequence[str], refs: Mapping[str, str], pool: Pool
     return opened
 
 
-def _same(workflow: Workflow) -> Callable[[GivenTask], Workflow]:
+def same(workflow: Workflow) -> Callable[[GivenTask], Workflow]:
     return lambda _asked: workflow
 
 

@@ -190,36 +190,23 @@ def markdown(plan: records.EvaluationPlan, summary: records.Summary) -> str:
 
 
 def _overview(summary: records.Summary) -> str:
-    header = [
-        "orchestrator",
-        "score",
-        "95 %",
-        "difference",
-        "steps",
-        "worker tokens",
-        "Conductor tokens",
-        "USD",
-        "seconds",
-    ]
-    present = () if summary.present is None else (summary.present.best_present,)
-    rows = [
-        [
-            row.orchestrator,
-            _points(row.score),
-            _interval(row.score_low, row.score_high) or "—",
-            _difference(row),
-            f"{row.steps_per_task:.2f}",
-            f"{row.tokens_per_task:.0f}",
-            f"{row.conductor_tokens_per_task:.0f}",
-            _usd(row),
-            f"{row.latency_ms_per_task / 1000:.2f}",
-        ]
-        for row in (*summary.results, *present)
-    ]
+    columns: dict[str, Callable[[records.Result], str]] = {
+        "orchestrator": lambda row: row.orchestrator,
+        "score": lambda row: _points(row.score),
+        "95 %": lambda row: _interval(row.score_low, row.score_high) or "—",
+        "difference": _difference,
+        "steps": lambda row: f"{row.steps_per_task:.2f}",
+        "worker tokens": lambda row: f"{row.tokens_per_task:.0f}",
+        "Conductor tokens": lambda row: f"{row.conductor_tokens_per_task:.0f}",
+        "USD": _usd,
+        "seconds": lambda row: f"{row.latency_ms_per_task / 1000:.2f}",
+    }
+    shown = (*summary.results, *(() if summary.present is None else (summary.present.best_present,)))
+    rows = [[column(row) for column in columns.values()] for row in shown]
     note = "Scores in points; tokens per task; USD of workers and Conductor; seconds as run, many tasks at once."
-    if any(not _interval(row.score_low, row.score_high) for row in (*summary.results, *present)):
+    if any(not _interval(row.score_low, row.score_high) for row in shown):
         note += " —: too few or identical outcomes for an interval."
-    return f"{table(header, rows)}\n\n{note}"
+    return f"{table(list(columns), rows)}\n\n{note}"
 
 
 def _faults(summary: records.Summary) -> str:
@@ -233,7 +220,6 @@ def _faults(summary: records.Summary) -> str:
 
 
 def _learned_from(summary: records.Summary) -> str:
-    """Lists the budget of each learned router; empty if there is none."""
     lines = [f"{name} {each.in_words()}" for name, each in summary.learned_from.items()]
     return f"Learned from: {'; '.join(lines)}." if lines else ""
 

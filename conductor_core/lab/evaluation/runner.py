@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from conductor_core.chat.messages import INCOMPLETE, Conductor, ConductorInfo, Message, WorkerSpec, sum_of_costs
-from conductor_core.conductors.catalogue import TINY, TINY_FOLDER
+from conductor_core.conductors.catalogue import TINY_FOLDER
 from conductor_core.engine.pools import Pool
 from conductor_core.engine.request import ReadTrace
 from conductor_core.errors import (
@@ -32,7 +32,7 @@ from conductor_core.errors import (
 from conductor_core.files import expand_path
 from conductor_core.grading.grade import grade
 from conductor_core.grading.tasks import Task
-from conductor_core.inference.gguf_digest import file_sha256
+from conductor_core.inference.gguf_file import file_sha256
 from conductor_core.inference.source import is_gguf, own_folder
 from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Orchestrator, TaskAttempt
 from conductor_core.lab.records import append_lines, hold, weights_sha256, write_whole
@@ -42,6 +42,7 @@ from conductor_core.run.costs import with_calls_that_are_on
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Limits
+from conductor_core.settings import TINY
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 # Digests of what an evaluation is made with, so that it is not continued with anything else.

@@ -71,8 +71,6 @@ class EvaluationChoices:
 
 @dataclass(frozen=True)
 class Prepared:
-    """An evaluation that is checked and can begin."""
-
     choices: EvaluationChoices
     settings: Settings
     plan: EvaluationPlan
@@ -85,7 +83,6 @@ class Prepared:
 
     @property
     def runs(self) -> int:
-        """Returns the number of outcomes of the whole evaluation."""
         return len(self.suite.tasks) * len(self.plan.orchestrators)
 
 
@@ -174,7 +171,6 @@ def _further(
     training: Suite | None,
     models_folder: Path,
 ) -> dict[str, Any]:
-    """Returns the further settings that decide an outcome, by name."""
     models = {ref: runner.model_digest(ref, models_folder) for ref in dict.fromkeys(refs.values())}
     further: dict[str, Any] = {
         "tasks_sha256": runner.tasks_digest(suite.tasks),
@@ -185,19 +181,16 @@ def _further(
         "limits": choices.limits.model_dump(mode="json"),
         "conductors": dict(refs),
         "models_sha256": {ref: digest for ref, digest in models.items() if digest is not None},
+        "present": choices.present,
+        "excluded": sorted(choices.excluded),
     }
-    if choices.present is not None:
-        further["present"] = choices.present
-    if choices.excluded:
-        further["excluded"] = sorted(choices.excluded)
     if training is not None:
-        further["fit_tasks_sha256"] = runner.tasks_digest(training.tasks)
-        further["fit_grading_sha256"] = runner.grading_digest(training.tasks)
-        # A default value is not written, so that plans of earlier versions, which lack it, can still be resumed.
-        if choices.fit_tasks != EvaluationChoices.fit_tasks:
-            further["fit_tasks"] = choices.fit_tasks
-        if choices.fit_suite is not None:
-            further["fit_suite"] = choices.fit_suite
+        further |= {
+            "fit_tasks_sha256": runner.tasks_digest(training.tasks),
+            "fit_grading_sha256": runner.grading_digest(training.tasks),
+            "fit_tasks": choices.fit_tasks,
+            "fit_suite": choices.fit_suite,
+        }
     return further
 
 

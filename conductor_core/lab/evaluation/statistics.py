@@ -20,31 +20,11 @@ class Interval:
 
 def mean_interval(values: Sequence[float], *, seed: int = 0) -> Interval:
     """Returns the mean of ``values`` (one per task) with a percentile bootstrap interval. Raises: BadInput for none."""
-    return _bootstrap(values, seed=seed)
-
-
-def paired_difference(values: Sequence[float], others: Sequence[float], *, seed: int = 0) -> Interval:
-    """Returns the mean of ``values - others``. It resamples both together, so that a task's effect on both cancels.
-
-    Args:
-        values, others: values of the same tasks in the same order.
-
-    Raises: BadInput if there are none, or their numbers differ.
-    """
-    if len(values) != len(others):
-        raise BadInput(f"a paired difference needs the same tasks: {len(values)} and {len(others)} were given")
-    return _bootstrap(values, others, seed=seed)
-
-
-def _bootstrap(*samples: Sequence[float], seed: int) -> Interval:
     import numpy as np  # only for figures, so that the command line starts fast
 
-    if not samples[0]:
+    if not values:
         raise BadInput("no outcomes to average")
-    # A paired resampling takes the same tasks from both samples, so it equals a resampling of their differences.
-    drawn = np.asarray(samples[0], dtype=float)
-    if len(samples) == 2:
-        drawn = drawn - np.asarray(samples[1], dtype=float)
+    drawn = np.asarray(values, dtype=float)
     mean = float(drawn.mean())
     if bool((drawn == drawn[0]).all()):
         return Interval(mean, mean, mean)
@@ -55,3 +35,16 @@ def _bootstrap(*samples: Sequence[float], seed: int) -> Interval:
         means.extend(drawn[resamples].mean(axis=1).tolist())
     low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Interval(mean, float(low), float(high))
+
+
+def paired_difference(values: Sequence[float], others: Sequence[float]) -> Interval:
+    """Returns the mean of ``values - others``. It resamples both together, so that a task's effect on both cancels.
+
+    Args:
+        values, others: values of the same tasks in the same order.
+
+    Raises: BadInput if there are none, or their numbers differ.
+    """
+    if len(values) != len(others):
+        raise BadInput(f"a paired difference needs the same tasks: {len(values)} and {len(others)} were given")
+    return mean_interval([own - other for own, other in zip(values, others, strict=True)])

@@ -27,7 +27,6 @@ SHIPPED = Path(__file__).with_name("shipped")
 
 
 def now() -> str:
-    """Returns the present time as records write it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

@@ -224,7 +224,6 @@ class EvaluationRecord:
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """All faults of what was left out."""
         return self.broken_lines if self.broken_summary is None else (self.broken_summary, *self.broken_lines)
 
 

@@ -150,11 +150,6 @@ class Optimiser(Frozen):
     max_grad_norm: float = Field(1.0, gt=0)
     bf16: bool = True
 
-    @property
-    def scheduler(self) -> str:
-        """Returns the name that transformers gives to the schedule."""
-        return "constant_with_warmup" if self.schedule == "constant" else self.schedule
-
 
 BEST_OF = 40
 """How many plans are compared for a rehearsal question, besides the plans that ask one worker alone."""
@@ -185,7 +180,6 @@ class ColdStartConfig(Frozen):
 
     @property
     def steps(self) -> int:
-        """Returns the number of optimiser steps of the whole stage."""
         return -(-self.examples // self.batch_size)
 
 
@@ -217,7 +211,6 @@ class AdapterConfig(Frozen):
 
     @property
     def steps(self) -> int:
-        """Returns the number of optimiser steps."""
         return -(-(self.epochs * self.hand_written + self.rehearsal + self.rounds) // self.batch_size)
 
 
@@ -365,7 +358,6 @@ class TrainingConfig(Frozen):
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Returns the stages of this training, in order."""
         return tuple(stage for stage in STAGES if getattr(self, stage) is not None)
 
     def iterations_of(self, stage: Stage) -> int:
@@ -413,7 +405,7 @@ def common(optimiser: Optimiser, *, seed: int, steps: int, cpu: bool) -> dict[st
         "max_steps": steps,
         "bf16": optimiser.bf16,
         "learning_rate": optimiser.learning_rate,
-        "lr_scheduler_type": optimiser.scheduler,
+        "lr_scheduler_type": "constant_with_warmup" if optimiser.schedule == "constant" else optimiser.schedule,
         "warmup_steps": int(steps * optimiser.warmup_share),
         "weight_decay": optimiser.weight_decay,
         "adam_beta2": optimiser.adam_beta2,

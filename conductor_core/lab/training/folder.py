@@ -22,7 +22,7 @@ from transformers import (
 
 from conductor_core.conductors.local import PHRASES
 from conductor_core.errors import BadInput
-from conductor_core.lab.records import hold, release
+from conductor_core.lab.records import hold, release, write_whole
 from conductor_core.lab.records.training import RECORD, Ended, Row, Stage, Started, Taught, read_record
 from conductor_core.lab.training.corpus.wording.phrases import phrase_rules
 
@@ -111,10 +111,8 @@ def replan_stages(folder: Path, planned: Mapping[Stage, int], stages: Iterable[S
 def rewrite(folder: Path, rows: Iterable[Row]) -> None:
     """Replaces the whole record of ``folder`` by ``rows`` in one step. Raises: BadInput."""
     text = "".join(row.model_dump_json(exclude_none=True) + "\n" for row in rows)
-    new = folder / f"{RECORD}.new"
     with writing(folder):
-        new.write_text(text, encoding="utf-8")
-        new.replace(folder / RECORD)
+        write_whole(folder / RECORD, text)
 
 
 @contextmanager
@@ -173,21 +171,6 @@ def load(ref: str | Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 def begun_with(ref: str) -> str:
     """Returns ``ref`` as the record keeps it: a hub id as it is, a folder as its absolute path."""
     return str(Path(ref).resolve()) if ref and Path(ref).exists() else ref
-
-
-def check_start(out: Path, before: str | None, now: str) -> None:
-    """Checks that the training in ``out`` is resumed from the model that it began with.
-
-    Args:
-        before, now: results of ``begun_with``; empty for a cold start. ``before`` is None if the record lacks it.
-
-    Raises: BadInput naming both.
-    """
-    if before in (None, now):
-        return
-    was, given = before or "a cold start", now or "a cold start"
-    do = f"add --from {before}" if before else "leave out --from"
-    raise BadInput(f"{out} holds a training that began with {was}, not with {given}: {do}, or name another folder")
 
 
 @contextmanager

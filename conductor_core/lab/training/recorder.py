@@ -16,7 +16,7 @@ from conductor_core.errors import BadInput
 from conductor_core.lab.records import by_group, now, weights_sha256
 from conductor_core.lab.records.training import Ended, HeldOut, Iteration, Row, Stage, Started, append, read_record
 from conductor_core.lab.training.config import TrainingConfig
-from conductor_core.lab.training.folder import check_start, drop_rows_after, replan_stages, writing
+from conductor_core.lab.training.folder import drop_rows_after, replan_stages, writing
 from conductor_core.rehearsal import DIFFICULTIES
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.topology import topology
@@ -166,7 +166,6 @@ class StageRecord:
 
 
 def in_words(left_s: float) -> str:
-    """Returns the time left in words, for the console."""
     return f"about {left_s / 60:.0f} min left" if left_s >= 90 else f"about {left_s:.0f} s left"
 
 
@@ -281,7 +280,12 @@ def begin(
             raise BadInput(
                 f"{out} holds a training of another config or seed: give the config and seed that it began with"
             )
-        check_start(out, started.started_from, start)
+        if started.started_from != start:
+            was, given = started.started_from or "a cold start", start or "a cold start"
+            do = f"add --from {was}" if started.started_from else "leave out --from"
+            raise BadInput(
+                f"{out} holds a training that began with {was}, not with {given}: {do}, or name another folder"
+            )
         replan_stages(out, planned, stages, start)
         return
     row = Started(

@@ -18,7 +18,7 @@ import random
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from functools import partial
@@ -358,7 +358,6 @@ class _Scorer:
         return [each.reward for each in scored]
 
     def details(self, trainer: ScaleTrainer) -> dict[str, Any]:
-        """Returns the figures of the last iteration, as fields of its row."""
         judged = [
             recorder.Judged(asked.task.difficulty, scored.reward, scored.workflow, float(scored.right))
             for asked, _, scored in self._last
@@ -743,7 +742,7 @@ def _write_model(config: TrainingConfig, scale: ScaleConfig, folder: Path) -> No
     grpo = config.grpo_of(config.stages[0])
     first_rounds = GrpoConfig.model_validate(grpo.model_dump(include=set(GrpoConfig.model_fields)))
     asked = draw_prompts(first_rounds, load_tasks(scale.tasks, config.seed), specs, config.seed)
-    tokenizer = _tokenizer([message.text for each in asked for message in each.messages], plans)
+    tokenizer = chat_tokenizer([message.text for each in asked for message in each.messages], 1200, plans)
     set_seed(config.seed)
     model = Qwen2ForCausalLM(
         Qwen2Config(
@@ -778,14 +777,14 @@ def _write_model(config: TrainingConfig, scale: ScaleConfig, folder: Path) -> No
     tokenizer.save_pretrained(folder)
 
 
-def _tokenizer(texts: Sequence[str], plans: Sequence[str]) -> PreTrainedTokenizerFast:
-    """Trains a byte-level BPE with Qwen2.5's chat format."""
+def chat_tokenizer(texts: Iterable[str], vocabulary: int, plans: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """Trains a byte-level BPE with Qwen2.5's chat format. ``plans``: texts that are one token each."""
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=1200, initial_alphabet=alphabet, special_tokens=_SPECIAL, show_progress=False
+        vocab_size=vocabulary, initial_alphabet=alphabet, special_tokens=_SPECIAL, show_progress=False
     )
     raw.train_from_iterator(texts, trainer)
     made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]

@@ -165,7 +165,6 @@ class AnswerCache:
                 self._db.execute(f"PRAGMA user_version = {VERSION}")
 
     def answer(self, identity: str, sample: int) -> CachedAnswer | None:
-        """Returns the recorded answer, or None."""
         rows = self._rows("SELECT output, finished FROM answer WHERE identity = ? AND sample = ?", identity, sample)
         return CachedAnswer(rows[0][0], Finished.model_validate(json.loads(rows[0][1]))) if rows else None
 
@@ -198,7 +197,6 @@ class AnswerCache:
             )
 
     def spent(self) -> Spent:
-        """Returns the totals."""
         (totals,) = self._rows(
             "SELECT coalesce(sum(answered), 0), coalesce(sum(1 - answered), 0),"
             " coalesce(sum(input_tokens + output_tokens), 0), coalesce(sum(cost_usd), 0.0) FROM spending"
@@ -206,7 +204,6 @@ class AnswerCache:
         return Spent(*totals)
 
     def outcome(self, digest: str) -> RolloutOutcome | None:
-        """Returns the outcome of a rollout, None if it has not been carried out."""
         rows = self._rows("SELECT * FROM outcome WHERE digest = ?", digest)
         return RolloutOutcome(*rows[0][1:]) if rows else None
 
@@ -297,7 +294,6 @@ class CachedPool:
             await asyncio.gather(*self._under_way.values(), return_exceptions=True)
 
     async def aclose(self) -> None:
-        """Cancels the calls under way and closes the workers."""
         calls = list(self._under_way.values())
         for call in calls:
             call.cancel()
@@ -460,8 +456,6 @@ class WorkerScore:
 
 @dataclass
 class _Job:
-    """One distinct workflow for one task."""
-
     asked: PromptedTask
     workflow: Workflow
     digest: str

@@ -4,10 +4,12 @@ The words are in ``wordings.toml`` and ``solutions.toml``. A rule returns None w
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import partial
 from math import isqrt
 from random import Random
+from typing import Any
 
 from conductor_core.rehearsal.families.family import (
     FOLDER,
@@ -28,9 +30,16 @@ _ELEMENTS: dict[str, tuple[str, int]] = _DRAWN["elements"]
 _CAPITALS: dict[str, str] = _DRAWN["capitals"]
 
 
-def _sampled(rng: Random, slots: str, of: Sequence[str]) -> dict[str, str]:
-    """Draws another one of ``of`` for each slot."""
-    return dict(zip(slots.split(), rng.sample(of, len(slots.split())), strict=True))
+def _drawn(draw: Mapping[str, Any], rng: Random) -> dict[str, str | int]:
+    """Draws slots as ``solutions.toml`` has them."""
+    drawn: dict[str, str | int] = {}
+    for names, of in draw.items():
+        slots = names.split()
+        if isinstance(of, str):
+            drawn |= zip(slots, rng.sample(list(_DRAWN[of]), len(slots)), strict=True)
+        else:
+            drawn[names] = rng.choice(of["of"]) if isinstance(of, dict) else rng.randrange(*of)
+    return drawn
 
 
 def _figures(slots: Slots, names: str) -> list[int]:
@@ -89,16 +98,16 @@ def _stock(slots: Slots) -> Worked | None:
 def _draw_stock(rng: Random) -> dict[str, int]:
     part, percent = rng.choice((3, 4, 5)), rng.choice((10, 20, 25, 40))
     start = rng.randrange(20, 90) * 20
-    reduced = start * (100 - percent) // 100
-    return {
-        "start": start,
-        "percent": percent,
-        "arriving": part * rng.randrange(20, 90) - reduced % part,
-        "part": part,
-    }
+    arriving = part * rng.randrange(20, 90) - start * (100 - percent) // 100 % part
+    return {"start": start, "percent": percent, "arriving": arriving, "part": part}
 
 
 # Distances, speeds and the clock.
+
+
+def _draw_ride(rng: Random) -> dict[str, int]:
+    speed = rng.choice((12, 15, 20, 24))
+    return {"speed": speed, "distance": speed * rng.randrange(3, 9) // 4}
 
 
 def _ride(slots: Slots) -> Worked | None:
@@ -158,26 +167,25 @@ def _draw_leg(rng: Random) -> tuple[int, int]:
     return speed * quarters // 4, speed
 
 
+def _one_leg(slots: Slots) -> Worked | None:
+    return _arrival(slots, "")
+
+
+def _two_legs(slots: Slots) -> Worked | None:
+    return _arrival(slots, "_a", "_b")
+
+
 def _draw_one_leg(rng: Random) -> dict[str, int | str]:
     distance, speed = _draw_leg(rng)
-    return {
-        "start": clock(rng.randrange(72, 216) * 5),
-        "distance": distance,
-        "speed": speed,
-        "wait": rng.randrange(8, 40),
-    }
+    start, wait = clock(rng.randrange(72, 216) * 5), rng.randrange(8, 40)
+    return {"start": start, "distance": distance, "speed": speed, "wait": wait}
 
 
 def _draw_two_legs(rng: Random) -> dict[str, int | str]:
     (distance_a, speed_a), (distance_b, speed_b) = _draw_leg(rng), _draw_leg(rng)
-    return {
-        "start": clock(rng.randrange(72, 192) * 5),
-        "distance_a": distance_a,
-        "speed_a": speed_a,
-        "wait": rng.randrange(8, 40),
-        "distance_b": distance_b,
-        "speed_b": speed_b,
-    }
+    start, wait = clock(rng.randrange(72, 192) * 5), rng.randrange(8, 40)
+    legs = {"distance_a": distance_a, "speed_a": speed_a, "distance_b": distance_b, "speed_b": speed_b}
+    return {"start": start, "wait": wait, **legs}
 
 
 # Unknowns: a linear equation, two unknowns, a quadratic.
@@ -249,44 +257,14 @@ def _draw_rectangle(rng: Random) -> dict[str, int]:
 
 
 # A small Python function, stated in words and by unit tests. An answer is compared as a syntax tree with the right
-# solution; nothing that a model wrote is ever executed. Each wrong program has one mistake.
+# solution; nothing that a model wrote is ever executed. Each wrong program has one mistake; ``least``: of k.
 
 
-def _multiples(slots: Slots) -> Worked | None:
-    name, divisor = slots["function"].lower(), int(slots["k"])
-    if divisor < 2:
+def _program(form: str, slots: Slots) -> Worked | None:
+    said, k = words(FOLDER / "solutions.toml")[form], int(slots["k"])
+    if k < said.get("least", 0):
         return None
-    code = f"def {name}(numbers):\n    return sum(number for number in numbers if number % {divisor} == 0)"
-    return worked(code, code.replace("sum(number for", "sum(1 for"), code.replace("== 0", "!= 0"))
-
-
-def _repeated(slots: Slots) -> Worked | None:
-    name, times = slots["function"].lower(), int(slots["k"])
-    if times < 2:
-        return None
-    code = (
-        f"def {name}(values):\n    counts = {{}}\n    for value in values:\n"
-        f"        counts[value] = counts.get(value, 0) + 1\n"
-        f"    return [value for value, count in counts.items() if count >= {times}]"
-    )
-    in_order = code.replace("return [value for", "return sorted([value for").replace(f">= {times}]", f">= {times}])")
-    return worked(code, code.replace(">=", ">"), in_order)
-
-
-def _merge(slots: Slots) -> Worked:
-    name, gap = slots["function"].lower(), int(slots["k"])
-    code = (
-        f"def {name}(spans):\n    merged = []\n    for start, end in sorted(spans):\n"
-        f"        if merged and start - merged[-1][1] <= {gap}:\n"
-        "            merged[-1][1] = max(merged[-1][1], end)\n        else:\n            merged.append([start, end])\n"
-        "    return merged"
-    )
-    return worked(
-        code,
-        code.replace("max(merged[-1][1], end)", "end"),
-        code.replace("sorted(spans)", "spans"),
-        code.replace(f"<= {gap}:", f"< {gap}:"),
-    )
+    return worked(*(program.format(name=slots["function"].lower(), k=k) for program in said["programs"]))
 
 
 def _draw_multiples(rng: Random) -> dict[str, str | int]:
@@ -411,14 +389,6 @@ def _on_call(slots: Slots) -> Worked | None:
     if slots["service"] == slots["dependency"] or slots["team"] == slots["other"]:
         return None
     return worked(slots["person"], slots["second"])
-
-
-def _draw_on_call(rng: Random) -> dict[str, str]:
-    return {
-        **_sampled(rng, "service dependency", _DRAWN["services"]),
-        **_sampled(rng, "team other", _DRAWN["teams"]),
-        **_sampled(rng, "person second", _DRAWN["people"]),
-    }
 
 
 def _approval(slots: Slots) -> Worked | None:
@@ -604,6 +574,13 @@ def _hosting(slots: Slots) -> Worked | None:
     )
 
 
+def _draw_break_even(rng: Random) -> dict[str, int]:
+    price = rng.randrange(400, 1200, 10)
+    dearer, use = price + rng.randrange(150, 900, 10), rng.randrange(9, 20)
+    less, cents = use - rng.randrange(3, 7), rng.randrange(24, 39)
+    return {"price_a": price, "price_b": dearer, "use_a": use, "use_b": less, "cents": cents}
+
+
 def _break_even(slots: Slots) -> Worked | None:
     """Finds the first whole day on which the dearer of two machines, which uses less power a day, is ahead."""
     cheap, dear, use_a, use_b, cents = _figures(slots, "price_a price_b use_a use_b cents")
@@ -744,149 +721,35 @@ def _record(slots: Slots) -> Worked | None:
     )
 
 
-FORMS: tuple[Form, ...] = (
-    Form(
-        "arithmetic",
-        "easy",
-        "product_and_sum",
-        lambda rng: {"a": rng.randrange(12, 40), "b": rng.randrange(12, 40), "c": rng.randrange(15, 200)},
-        _product_and_sum,
-    ),
-    Form(
-        "arithmetic",
-        "medium",
-        "takings",
-        lambda rng: {
-            "trays": rng.randrange(6, 30),
-            "rolls": rng.randrange(12, 40),
-            "cents": rng.randrange(35, 90, 5),
-            "loaves": rng.randrange(10, 60),
-            "price": rng.randrange(240, 480, 10),
-        },
-        _takings,
-    ),
-    Form("arithmetic", "hard", "stock", _draw_stock, _stock),
-    Form(
-        "journey",
-        "easy",
-        "ride",
-        lambda rng: {"speed": (speed := rng.choice((12, 15, 20, 24))), "distance": speed * rng.randrange(3, 9) // 4},
-        _ride,
-    ),
-    Form("journey", "medium", "one_leg", _draw_one_leg, lambda slots: _arrival(slots, "")),
-    Form("journey", "hard", "two_legs", _draw_two_legs, lambda slots: _arrival(slots, "_a", "_b")),
-    Form("algebra", "easy", "linear", _draw_linear, _linear),
-    Form("algebra", "medium", "tickets", _draw_tickets, _tickets),
-    Form("algebra", "hard", "rectangle", _draw_rectangle, _rectangle),
-    Form("code", "easy", "multiples", _draw_multiples, _multiples),
-    Form("code", "medium", "repeated", _draw_repeated, _repeated),
-    Form("code", "hard", "merge", _draw_merge, _merge),
-    Form("facts", "easy", "symbol", lambda rng: {"element": rng.choice(list(_ELEMENTS))}, _symbol),
-    Form("facts", "easy", "capital", lambda rng: {"country": rng.choice(list(_CAPITALS))}, _capital),
-    Form(
-        "facts",
-        "medium",
-        "atomic_number",
-        lambda rng: {"atomic_number": rng.choice([atomic_number for _, atomic_number in _ELEMENTS.values()])},
-        _atomic_number,
-    ),
-    Form("facts", "hard", "most_protons", lambda rng: _sampled(rng, "one two three", list(_ELEMENTS)), _most_protons),
-    Form("multi_hop", "easy", "manager_floor", _draw_manager_floor, _manager_floor),
-    Form("multi_hop", "medium", "on_call", _draw_on_call, _on_call),
-    Form(
-        "multi_hop",
-        "hard",
-        "approval",
-        lambda rng: _sampled(rng, "a b c deputy assistant", _DRAWN["people"]),
-        _approval,
-    ),
-    Form("table", "easy", "cell", _draw_table, _cell),
-    Form("table", "medium", "growth", _draw_table, _growth),
-    Form("table", "hard", "share", _draw_table, _share),
-    Form(
-        "comparison",
-        "easy",
-        "printers",
-        lambda rng: {
-            "price_a": rng.randrange(60, 120, 10),
-            "cents_a": rng.randrange(9, 15),
-            "price_b": rng.randrange(150, 260, 10) + 1,
-            "cents_b": rng.randrange(2, 7),
-            "pages": rng.randrange(600, 4000, 100),
-        },
-        _printers,
-    ),
-    Form(
-        "comparison",
-        "medium",
-        "data_plans",
-        lambda rng: {
-            "basic": rng.randrange(5, 20),
-            "per_gb": rng.randrange(4, 15),
-            "flat": rng.randrange(60, 95),
-            "gigabytes": rng.randrange(100, 380, 20),
-            "months": rng.choice((6, 12, 18, 24)),
-        },
-        _data_plans,
-    ),
-    Form(
-        "comparison",
-        "medium",
-        "hosting",
-        lambda rng: {
-            "months": rng.choice((12, 18, 24)),
-            "gigabytes": rng.randrange(200, 600, 50),
-            "setup_a": rng.randrange(80, 300, 10),
-            "month_a": rng.randrange(28, 45),
-            "month_b": rng.randrange(8, 20),
-            "cents_b": rng.randrange(4, 10),
-            "month_c": rng.randrange(40, 58),
-            "free_c": rng.randrange(2, 6),
-        },
-        _hosting,
-    ),
-    Form(
-        "comparison",
-        "hard",
-        "break_even",
-        lambda rng: {
-            "price_a": (price := rng.randrange(400, 1200, 10)),
-            "price_b": price + rng.randrange(150, 900, 10),
-            "use_a": (use := rng.randrange(9, 20)),
-            "use_b": use - rng.randrange(3, 7),
-            "cents": rng.randrange(24, 39),
-        },
-        _break_even,
-    ),
-    Form("planning", "easy", "sequence", lambda rng: _tasks("abc", rng), _sequence),
-    Form("planning", "medium", "release", lambda rng: _tasks("abcd", rng), _release),
-    Form("planning", "hard", "event", lambda rng: _tasks("abcdef", rng), _event),
-    Form(
-        "format",
-        "easy",
-        "sorted_words",
-        lambda rng: {"words": ", ".join(rng.sample(_DRAWN["words"], 4))},
-        _sorted_words,
-    ),
-    Form(
-        "format",
-        "medium",
-        "top_three",
-        lambda rng: {"numbers": ", ".join(map(str, rng.sample(range(10, 999), 7)))},
-        _top_three,
-    ),
-    Form(
-        "format",
-        "hard",
-        "record",
-        lambda rng: {
-            "given": rng.choice(_DRAWN["people"]),
-            "family": rng.choice(_DRAWN["surnames"]),
-            "day": rng.randrange(1, 29),
-            "month": rng.choice(_DRAWN["months"]),
-            "year": rng.randrange(1950, 2006),
-            "city": rng.choice(_DRAWN["cities"]),
-        },
+_DRAWS: dict[str, Callable[[Random], Mapping[str, str | int]]] = {
+    draw.__name__.removeprefix("_draw_"): draw
+    for draw in (
+        _draw_stock, _draw_ride, _draw_one_leg, _draw_two_legs, _draw_linear, _draw_tickets, _draw_rectangle,
+        _draw_multiples, _draw_repeated, _draw_merge, _draw_manager_floor, _draw_break_even,
+    )
+}  # fmt: skip
+"""Draws of slots that depend on each other, by form."""
+_DRAWS |= {
+    **dict.fromkeys(("cell", "growth", "share"), _draw_table),
+    "sequence": partial(_tasks, "abc"),
+    "release": partial(_tasks, "abcd"),
+    "event": partial(_tasks, "abcdef"),
+    "atomic_number": lambda rng: {"atomic_number": rng.choice([number for _, number in _ELEMENTS.values()])},
+    "sorted_words": lambda rng: {"words": ", ".join(rng.sample(_DRAWN["words"], 4))},
+    "top_three": lambda rng: {"numbers": ", ".join(map(str, rng.sample(range(10, 999), 7)))},
+}
+_RULES: dict[str, Callable[[Slots], Worked | None]] = {
+    rule.__name__.removeprefix("_"): rule
+    for rule in (
+        _product_and_sum, _takings, _stock, _ride, _one_leg, _two_legs, _linear, _tickets, _rectangle, _symbol,
+        _capital, _atomic_number, _most_protons, _manager_floor, _on_call, _approval, _cell, _growth, _share,
+        _printers, _data_plans, _hosting, _break_even, _sequence, _release, _event, _sorted_words, _top_three,
         _record,
-    ),
+    )
+}  # fmt: skip
+"""By form: each rule has its name."""
+_RULES |= {form: partial(_program, form) for form in ("multiples", "repeated", "merge")}
+FORMS: tuple[Form, ...] = tuple(
+    Form(said["family"], said["difficulty"], name, _DRAWS.get(name) or partial(_drawn, said["draw"]), _RULES[name])
+    for name, said in words(FOLDER / "solutions.toml").items()
 )

@@ -74,7 +74,6 @@ def same_answer(first: str, second: str, kind: AnswerKind) -> bool:
 
 
 def answer_key(answer: str, kind: AnswerKind) -> str | None:
-    """Returns a key that equal answers share; None if this is no answer of that kind."""
     match kind:
         case "number":
             found = _NUMBER.search(answer)

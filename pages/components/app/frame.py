@@ -1,9 +1,6 @@
 """The entry script, which runs at each visit and each action: the navigation and the frame of every page."""
 
-from pathlib import Path
-
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
 
 from pages.components.app import places
 from pages.components.app.session import current
@@ -11,11 +8,10 @@ from pages.components.app.session import current
 st.set_page_config(page_title="Conductor Inspector", page_icon="🎼", layout="wide", initial_sidebar_state=230)
 
 
-def _page(place: Path) -> StreamlitPage:
-    return st.Page(place, title=place.stem.capitalize(), icon=f":material/{places.ICONS[place]}:", url_path=place.stem)
-
-
-rail = {heading: [_page(place) for place in group] for heading, group in places.RAIL.items()}
+rail = {
+    heading: [st.Page(each, title=each.stem.capitalize(), icon=f":material/{places.ICONS[each]}:") for each in group]
+    for heading, group in places.RAIL.items()
+}
 run = rail[""][0]
 
 

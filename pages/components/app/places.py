@@ -7,12 +7,14 @@ import streamlit as st
 PAGES = Path(__file__).resolve().parents[2]
 FRAME = Path(__file__).with_name("frame.py")  # the script around every page
 
-RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, EVALUATE, TRAINING, WORKERS, MODELS = ALL = tuple(
-    PAGES / f"{name}.py"
-    for name in (
-        "run", "history", "compare", "context", "blame", "audit", "evaluate", "training", "workers", "models",
-    )
-)  # fmt: skip
+_ICONS = {
+    "run": "play_circle", "history": "history", "compare": "compare_arrows", "context": "account_tree",
+    "blame": "troubleshoot", "audit": "manage_search", "evaluate": "leaderboard", "training": "school",
+    "workers": "groups", "models": "neurology",
+}  # fmt: skip
+ICONS = {PAGES / f"{name}.py": icon for name, icon in _ICONS.items()}
+"""By page, the name of its icon among Material's symbols."""
+RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, EVALUATE, TRAINING, WORKERS, MODELS = ALL = tuple(ICONS)
 RAIL = {
     "": (RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT),
     "Conductor": (EVALUATE, TRAINING),
@@ -23,20 +25,6 @@ RAIL = {
 FIRST = "first"
 """In the address of the Run page: its first screen, also after the first run. And the address that leads there."""
 
-ICONS = {
-    RUN: "play_circle",
-    HISTORY: "history",
-    COMPARE: "compare_arrows",
-    CONTEXT: "account_tree",
-    BLAME: "troubleshoot",
-    AUDIT: "manage_search",
-    WORKERS: "groups",
-    MODELS: "neurology",
-    EVALUATE: "leaderboard",
-    TRAINING: "school",
-}
-"""By page, the name of its icon among Material's symbols."""
-
 OF_RUN = ("at", "edit")
 """What the address says about the run that it names: the moment of a replay, the edit of the plan."""
 
@@ -46,7 +34,7 @@ def write(name: str, value: str | None) -> None:
 
     Another run has other moments and other edits, so those of this one go; and with a run, the first screen is over.
     """
-    st.session_state[_parameter_key(name)] = (value,)
+    st.session_state[f"address-{name}"] = (value,)
     if name == "run":
         for own in (*OF_RUN, FIRST):
             st.query_params.pop(own, None)
@@ -55,7 +43,7 @@ def write(name: str, value: str | None) -> None:
 
 def read(name: str) -> str | None:
     """Returns the parameter of the last callback, else that of the browser. Call it once, at the script's start."""
-    if written := st.session_state.pop(_parameter_key(name), None):
+    if written := st.session_state.pop(f"address-{name}", None):
         _set_parameter(name, *written)
     return st.query_params.get(name)
 
@@ -65,7 +53,3 @@ def _set_parameter(name: str, value: str | None) -> None:
         st.query_params.pop(name, None)
     elif st.query_params.get(name) != value:
         st.query_params[name] = value
-
-
-def _parameter_key(name: str) -> str:
-    return f"address-{name}"

@@ -39,8 +39,6 @@ from pages.components.live_workflow.messages import LiveView
 from pages.components.live_workflow.shared_page import page_of_run, recording
 from storage import Store
 
-# Answers to a page that saves a file.
-
 
 class Hidden(BaseModel):
     words: tuple[str, ...] = Field(default=(), max_length=1000)
@@ -88,22 +86,22 @@ def refused(status: int, why: str) -> Response:
 
 
 log = logging.getLogger(__name__)
-
-# Forms that a page sends.
-
 Form = TypeVar("Form", bound=BaseModel)
 MOST_BYTES = 1_000_000
 """Of what a page sends. More is refused as it comes, so that no program of this machine fills the memory."""
 
 
-async def sent(request: Request, form: type[Form]) -> Form:
-    """Returns what was sent as JSON. Raises: pydantic.ValidationError; HTTPException 413 if it is too much."""
+async def sent(request: Request, form: type[Form], expected: str) -> Form:
+    """Returns what was sent as JSON. Raises: BadInput, which says what was ``expected``; HTTPException 413."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > MOST_BYTES:
             raise HTTPException(413, f"this is more than {MOST_BYTES:,} bytes", {"connection": "close"})
-    return form.model_validate_json(bytes(body))
+    try:
+        return form.model_validate_json(bytes(body))
+    except ValidationError as error:
+        raise BadInput(expected) from error
 
 
 class QuietWhenLeft:
@@ -236,10 +234,7 @@ def _recorded(store: Store, run_id: str) -> str:
 async def share(request: Request) -> Response:
     """Returns a run as one page (``live_workflow.shared_page``): 400, 404, 409 or 503 with the reason."""
     run_id, store = request.path_params["run_id"], current().store
-    try:
-        asked = await sent(request, Hidden)
-    except ValidationError:
-        return refused(400, "expected a JSON list of words")
+    asked = await sent(request, Hidden, "expected a JSON list of words")
     browser = asked_by_browser(request.cookies)
 
     def page() -> str:
@@ -270,17 +265,9 @@ async def decide(request: Request) -> Response:
     Whoever carries the run out answers it, so another decision may have come first.
     """
     run_id, caller = request.path_params["run_id"], local_caller("page")
-    try:
-        said = await sent(request, _Decision)
-    except ValidationError:
-        return refused(400, "expected a decision about a run")
-    common = {
-        "run_id": run_id,
-        "numbers": said.numbers,
-        "note": note_for_record(said.note),
-        "actor": caller.actor,
-        "door": caller.door,
-    }
+    said = await sent(request, _Decision, "expected a decision about a run")
+    who = {"actor": caller.actor, "door": caller.door}
+    common = {"run_id": run_id, "numbers": said.numbers, "note": note_for_record(said.note), **who}
     denied = request.url.path.endswith("/deny")
     command = Deny.model_validate(common) if denied else Approve.model_validate(common | {"rest": said.rest})
     return JSONResponse({"command": await asyncio.to_thread(current().store.send, command)}, status_code=202)
@@ -298,10 +285,7 @@ class _Typed(BaseModel):
 
 async def known_task(request: Request) -> Response:
     """Tells whether the simulated workers know a task: ``{"known": true}``. Nothing of it is kept."""
-    try:
-        typed = await sent(request, _Typed)
-    except ValidationError:
-        return refused(400, "this is not a task")
+    typed = await sent(request, _Typed, "this is not a task")
     known = await asyncio.to_thread(simulated_know, typed.task)
     return JSONResponse({"known": known}, headers={"cache-control": "no-store"})
 
@@ -316,17 +300,14 @@ async def content(request: Request) -> Response:
     return Response(data, media_type=media_type, headers=headers)
 
 
-async def plotly_js(_request: Request) -> Response:
-    """Serves the part of Plotly that our figures need: a component cannot reach Streamlit's own copy.
+async def plotly_js(request: Request) -> Response:
+    """Serves the part of Plotly that our figures need, or all of it, as its Python package brings it.
 
-    The browser keeps it. It would ask for a file of a component, which Streamlit serves, again at each visit.
+    A component cannot reach Streamlit's own copy. The browser keeps this one. It would ask for a file of a component,
+    which Streamlit serves, again at each visit.
     """
-    return FileResponse(PLOTLY_JS, media_type="text/javascript", headers={"cache-control": _CACHED})
-
-
-async def whole_plotly_js(_request: Request) -> Response:
-    """Serves all of Plotly, as its Python package brings it, for the figures that the part above cannot draw."""
-    return FileResponse(WHOLE_PLOTLY_JS, media_type="text/javascript", headers={"cache-control": _CACHED})
+    file = WHOLE_PLOTLY_JS if request.url.path.endswith("whole.js") else PLOTLY_JS
+    return FileResponse(file, media_type="text/javascript", headers={"cache-control": _CACHED})
 
 
 class _KatexFiles(StaticFiles):
@@ -343,15 +324,13 @@ ROUTES: list[BaseRoute] = [
     Route("/api/runs/{run_id}/recording", answered(recorded)),
     Route("/api/runs/{run_id}/share", answered(share), methods=["POST"]),
     Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
-    *(
-        Route(f"/api/runs/{{run_id}}/{decision}", answered(decide), methods=["POST"])
-        for decision in ("approve", "deny")
-    ),
+    Route("/api/runs/{run_id}/approve", answered(decide), methods=["POST"]),
+    Route("/api/runs/{run_id}/deny", answered(decide), methods=["POST"]),
     Route("/api/waiting", answered(count_waiting)),
-    Route("/api/known-task", known_task, methods=["POST"]),
+    Route("/api/known-task", answered(known_task), methods=["POST"]),
     Route("/api/contents/{sha256}", answered(content)),
     Route("/api/plotly.js", plotly_js),
-    Route("/api/plotly-whole.js", whole_plotly_js),
+    Route("/api/plotly-whole.js", plotly_js),
     Mount("/api/katex", _KatexFiles(directory=KATEX)),
     *security.ROUTES,
 ]

@@ -28,14 +28,12 @@ from pathlib import Path
 
 import streamlit as st
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from pages.components.app import places, shell
-
-# The browser's id.
 
 COOKIE = "conductor_inspector_browser"
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -46,30 +44,15 @@ def browser_id() -> str | None:
     return valid_id(st.context.cookies)
 
 
-def give_id(cookies: Mapping[str, str], response: Response) -> None:
-    """Gives the browser that sent ``cookies`` an id, unless it has one."""
-    if valid_id(cookies) is None:
-        response.set_cookie(COOKIE, secrets.token_hex(16), max_age=_YEAR_S, httponly=True, samesite="lax")
-
-
 def valid_id(cookies: Mapping[str, str]) -> str | None:
     # Anybody can send a cookie, and this one becomes part of a file's name.
     found = cookies.get(COOKIE)
     return found if isinstance(found, str) and _ID.fullmatch(found) else None
 
 
-# The HTML of the pages.
-
 ROOMS = Path(__file__).parents[1]
-SHEETS = (
-    ROOMS / "app" / "frame.css",
-    ROOMS / "style" / "look.css",
-    ROOMS / "records" / "records.css",
-    ROOMS / "context" / "context.css",
-    ROOMS / "blame" / "blame.css",
-    ROOMS / "audit" / "audit.css",
-    ROOMS / "models" / "models.css",
-)
+SHEETS = [ROOMS / "app" / "frame.css", ROOMS / "style" / "look.css"]
+SHEETS += [ROOMS / room / f"{room}.css" for room in ("records", "context", "blame", "audit", "models")]
 _BACKEND = b'<script>window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href }</script>\n    '
 SCRIPTS = (ROOMS / "app" / "waiting.js", ROOMS / "app" / "image_drop.js", ROOMS / "app" / "typing.js")
 _FIRST_MODULE = b'<script type="module"'
@@ -100,23 +83,23 @@ HTML = _html()
 
 async def _page(request: Request) -> HTMLResponse:
     response = HTMLResponse(HTML, headers={"cache-control": "no-cache"})
-    give_id(request.cookies, response)
+    if valid_id(request.cookies) is None:
+        response.set_cookie(COOKIE, secrets.token_hex(16), max_age=_YEAR_S, httponly=True, samesite="lax")
     return response
 
 
 ROUTES = [Route(f"/{name}", _page) for name in ("", places.FIRST, *(page.stem for page in places.ALL))]
 
 
-def _inline_scripts() -> str:
-    """Returns the digests of the scripts in the page itself. These run; an injected one does not."""
-    scripts = re.findall(rb"<script>(.*?)</script>", HTML, re.DOTALL)
-    return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'" for script in scripts)
-
-
+# The digests of the scripts in the page itself. These run; an injected one does not.
+_INLINE_SCRIPTS = " ".join(
+    f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'"
+    for script in re.findall(rb"<script>(.*?)</script>", HTML, re.DOTALL)
+)
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'self'",
-        f"script-src 'self' {_inline_scripts()}",
+        f"script-src 'self' {_INLINE_SCRIPTS}",
         "style-src 'self' 'unsafe-inline'",
         "img-src 'self' data: blob:",
         "font-src 'self' data:",

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pages.components.app import places
-from pages.components.style.templates import html
+from pages.components.style.formats import html
 
 TEMPLATE = "app/frame"
 NAME = "Conductor Inspector"

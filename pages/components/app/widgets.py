@@ -6,8 +6,8 @@ then takes the words themselves for the choice: a page would look for a run call
 drawings are kept.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -17,8 +17,7 @@ from conductor_core.errors import InspectorError, RunGone, StoreError
 from conductor_core.run.trace import RunUnreadable
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.style.formats import inert
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert
 from storage import RunSummary
 from storage.records import ERASED
 
@@ -60,7 +59,6 @@ def select(label: str, options: Iterable[T], key: str, **how: Any) -> T | None:
 
 
 def segments(label: str, options: Iterable[T], key: str, **how: Any) -> Any:
-    """Draws a segmented control without its label. Returns the chosen option, or the chosen ones."""
     return st.segmented_control(label, list(options), key=key, label_visibility="collapsed", **how)
 
 
@@ -79,9 +77,10 @@ def worded(key: str, words: Mapping[str, str]) -> Callable[[str], str]:
         key: the box's key in the session. words: what each option is called now. No other option may ever be called
             so: Streamlit could not tell them apart.
     """
-    drawn = {text: option for text, option in _drawn(key).items() if text not in words.values()}
+    before: dict[str, str] = st.session_state.get(f"{key}-words", {})
+    drawn = {text: option for text, option in before.items() if text not in words.values()}
     drawn |= {text: option for option, text in words.items() if len(text) <= _LONGEST}
-    st.session_state[_drawn_key(key)] = dict(list(drawn.items())[-_KEPT:])
+    st.session_state[f"{key}-words"] = dict(list(drawn.items())[-_KEPT:])
     if key in st.session_state and st.session_state[key] != (option := chosen(key)):
         st.session_state[key] = option
     return lambda option: words.get(option, option)
@@ -90,23 +89,13 @@ def worded(key: str, words: Mapping[str, str]) -> Callable[[str], str]:
 def chosen(key: str) -> str | None:
     """Returns the option that the box holds, None for none. For its callback, which runs before it is drawn again."""
     value: str | None = st.session_state.get(key)
-    drawn = _drawn(key)
+    drawn: dict[str, str] = st.session_state.get(f"{key}-words", {})
     return drawn.get(value, value) if value is not None and value not in drawn.values() else value
 
 
-def _drawn(key: str) -> dict[str, str]:
-    drawn: dict[str, str] = st.session_state.get(_drawn_key(key), {})
-    return drawn
-
-
-def _drawn_key(key: str) -> str:
-    return f"{key}-words"
-
-
 def search_field(key: str, label: str = "Search runs", **how: Any) -> str:
-    """Draws a field without its label. Returns the words."""
-    placeholder, icon = how.pop("placeholder", "Words in tasks and answers, or a run's id"), ":material/search:"
-    found = st.text_input(label, placeholder=placeholder, icon=icon, key=key, label_visibility="collapsed", **how)
+    how = {"placeholder": "Words in tasks and answers, or a run's id", "icon": ":material/search:"} | how
+    found = st.text_input(label, key=key, label_visibility="collapsed", **how)
     return str(found or "").strip()
 
 
@@ -121,6 +110,29 @@ def choose_run(
 
     box = worded(key, words)
     select(label, words, key, format_func=box, placeholder=placeholder, on_change=go, **how)
+
+
+@contextmanager
+def kept_fault(key: str) -> Iterator[None]:
+    """Keeps an error of what a button does for ``show_fault``, which draws it with the page."""
+    try:
+        yield
+    except InspectorError as error:
+        st.session_state[key] = str(error)
+
+
+def show_fault(key: str) -> None:
+    if message := st.session_state.pop(key, None):
+        fault_box(message)
+
+
+@contextmanager
+def fault_shown() -> Iterator[None]:
+    """Draws an error of what is inside in the place of the rest of it."""
+    try:
+        yield
+    except InspectorError as error:
+        fault_box(error)
 
 
 def fault_box(error: InspectorError | str) -> None:
@@ -140,7 +152,7 @@ def notes(runs: Sequence[RunSummary] = ()) -> None:
     if store.refusal is not None:
         st.info(inert(str(store.refusal)), icon=":material/lock:")
     if store.fault is not None:
-        st.error(inert(f"{store.fault}; what could be read is listed"), icon=":material/error:")
+        fault_box(f"{store.fault}; what could be read is listed")
     unreadable = [run.damage for run in runs if run.damage is not None and run.status != ERASED]
     if len(unreadable) == 1:
         st.warning(inert(unreadable[0]), icon=":material/warning:")
@@ -152,7 +164,7 @@ def notes(runs: Sequence[RunSummary] = ()) -> None:
 def damage(fault: RunUnreadable) -> None:
     """Shows, on request, the record at which reading stops. The live component says what is wrong with it."""
     if fault.trace is None:
-        st.error(inert(str(fault)), icon=":material/error:")
+        fault_box(fault)
     if fault.sequence is None:
         return
     with st.expander(f"Event {fault.sequence} as it lies in the database", icon=":material/data_object:"):

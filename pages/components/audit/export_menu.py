@@ -6,7 +6,7 @@ A bundle is made in a thread, for the browser to save.
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -22,14 +22,12 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import ENDED_STATUSES
 from pages.components.app.session import current, exported, this_browser
-from pages.components.app.widgets import button, download
+from pages.components.app.widgets import button, download, fault_box
 from pages.components.app.work import Work
 from pages.components.audit.query import AuditQuery
 from pages.components.style.formats import inert, plural
 from storage import Store, bundles
 from storage.search.hits import Count
-
-# Bundles.
 
 MOST_RUNS = 1000
 """The most runs of one bundle that the page makes; the command line has no bound."""
@@ -79,15 +77,13 @@ def _one_at_a_time(
         work.report("another export is running", 0, 0, 0.0)
     try:
         work.report("runs found", 0, 0, 0.0)
-        return _alone(store, name, find, work, browser)
+        return _alone(store, name, find(), work, browser)
     finally:
         _one.release()
 
 
-def _alone(store: Store, name: str, find: Callable[[], Sequence[str]], work: Work[Bundle], browser: str) -> Bundle:
-    run_ids = find()
-    more = len(run_ids) > MOST_RUNS
-    run_ids = run_ids[:MOST_RUNS]
+def _alone(store: Store, name: str, found: Sequence[str], work: Work[Bundle], browser: str) -> Bundle:
+    run_ids, more = found[:MOST_RUNS], len(found) > MOST_RUNS
     if not run_ids:
         raise BadInput("no run was found: there is nothing to export")
 
@@ -128,7 +124,6 @@ def _menu(help_text: str) -> Iterator[None]:
 
 
 def export_run(record: DecisionRecord, *, encrypted: bool) -> None:
-    """Draws the forms in which a run leaves the page, and says what its bundle will not hold."""
     store, run_id, browser = current().store, record.run_id, this_browser()
 
     def kept(what: str, write: Callable[[], str]) -> str:
@@ -143,37 +138,18 @@ def export_run(record: DecisionRecord, *, encrypted: bool) -> None:
         if record.status not in ENDED_STATUSES:
             notes.append(f"This run has not ended: {bundles.UNFINISHED_WORDS}.")
         _bundle(f"{run_id} {record.last}", notes, partial(bundle_of_run, store, run_id, browser))
-        download(
-            "Decision record (HTML)",
-            partial(kept, "record", partial(bundles.record_page_of, store, run_id, Redactor())),
-            f"record-{run_id[:12]}.html",
-            "text/html",
-            "audit-export-record",
-            icon="description",
-            type="tertiary",
-            help="One page without a script, to read and to print. Keys are hidden in it.",
-        )
-        ready = _has_otlp()
-        download(
-            "Trace (OTLP JSON)",
-            partial(kept, "otlp", partial(_trace, store, run_id)),
-            f"trace-{run_id[:12]}.json",
-            "application/json",
-            "audit-export-otlp",
-            icon="timeline",
-            type="tertiary",
-            disabled=not ready,
-            help="For collectors and viewers of OpenTelemetry. Without texts, unless CONDUCTOR_OTLP_CONTENTS asks."
-            if ready
-            else "Needs the extra otlp: pip install 'conductor-inspector[otlp]'",
-        )
-
-
-def _has_otlp() -> bool:
-    try:
-        return find_spec("opentelemetry.exporter.otlp.json.common") is not None
-    except ModuleNotFoundError:  # a package above it is missing
-        return False
+        says = "One page without a script, to read and to print. Keys are hidden in it."
+        record_page = partial(kept, "record", partial(bundles.record_page_of, store, run_id, Redactor()))
+        file = (record_page, f"record-{run_id[:12]}.html", "text/html", "audit-export-record")
+        download("Decision record (HTML)", *file, icon="description", type="tertiary", help=says)
+        ready = False
+        with suppress(ModuleNotFoundError):  # a package above it is missing
+            ready = find_spec("opentelemetry.exporter.otlp.json.common") is not None
+        says = "For collectors and viewers of OpenTelemetry. Without texts, unless CONDUCTOR_OTLP_CONTENTS asks."
+        says = says if ready else "Needs the extra otlp: pip install 'conductor-inspector[otlp]'"
+        trace = partial(kept, "otlp", partial(_trace, store, run_id))
+        file = (trace, f"trace-{run_id[:12]}.json", "application/json", "audit-export-otlp")
+        download("Trace (OTLP JSON)", *file, icon="timeline", type="tertiary", help=says, disabled=not ready)
 
 
 def _trace(store: Store, run_id: str) -> str:
@@ -201,13 +177,9 @@ def _bundle(of: str, notes: list[str], begin: Callable[[], Work[Bundle]]) -> Non
     """Draws the bundle ``of`` a run or a question as it stands: the button that makes it, how far it is, the file."""
     for note in notes:
         st.caption(inert(note))
-    of = f"{_removed()} {of}"  # a bundle of before an erasure holds what was erased
+    of = f"{current().store.deletions(1)[1]} {of}"  # a bundle of before an erasure holds what was erased
     work = _work(of)
     st.fragment(_progress, run_every=_REFRESH_S if work is not None and work.running else None)(of, begin)
-
-
-def _removed() -> int:
-    return current().store.deletions(1)[1]
 
 
 def _work(of: str) -> Work[Bundle] | None:
@@ -222,7 +194,7 @@ def _work(of: str) -> Work[Bundle] | None:
 
 def _data(bundle: Bundle, removed: int) -> bytes:
     """Returns the bytes to save, when asked for: Streamlit would keep a copy of its own otherwise. Raises: BadInput."""
-    if _removed() != removed:
+    if current().store.deletions(1)[1] != removed:
         raise BadInput("a run was deleted or erased since the bundle was made: make it again")
     return bundle.data
 
@@ -239,7 +211,7 @@ def _progress(of: str, begin: Callable[[], Work[Bundle]]) -> None:
         _made(work.result, int(of.partition(" ")[0]))
         return
     if work is not None and work.error is not None:
-        st.error(inert(work.error), icon=":material/error:")
+        fault_box(work.error)
     if button("Make the bundle", "audit-bundle", icon="inventory_2"):
         work = begin()
         work.wait(_AT_ONCE_S)
@@ -250,14 +222,8 @@ def _progress(of: str, begin: Callable[[], Work[Bundle]]) -> None:
 def _made(bundle: Bundle, removed: int) -> None:
     what, size = bundle.what, bundle.what.size
     sized = f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{max(1, size // 1000):,} kB"
-    download(
-        f"Save {bundle.name} ({sized})",
-        partial(_data, bundle, removed),
-        bundle.name,
-        "application/zip",
-        "audit-bundle-save",
-        type="primary",
-    )
+    file = (partial(_data, bundle, removed), bundle.name, "application/zip", "audit-bundle-save")
+    download(f"Save {bundle.name} ({sized})", *file, type="primary")
     said = [plural(what.runs, "run")]
     if what.encrypted:
         said.append(f"{what.encrypted:,} encrypted")

@@ -17,9 +17,8 @@ from pages.components.app.session import current
 from pages.components.app.widgets import across, button
 from pages.components.app.work import Work
 from pages.components.audit.query import INTEGRITY, TEMPLATE, AuditQuery, go
-from pages.components.style.figures import title
-from pages.components.style.formats import ago, inert, moment, plural, seconds
-from pages.components.style.templates import html
+from pages.components.style.figures import panel
+from pages.components.style.formats import ago, html, inert, moment, plural, seconds
 from storage import Store
 from storage.evidence.anchoring import Evidence, evidence_folder
 from storage.evidence.anchors import GitAnchor
@@ -59,12 +58,8 @@ def last_result(store: Store) -> CheckedLog | None:
 
 
 def _check(store: Store, work: Work[CheckedLog]) -> CheckedLog:
-    evidence = store.evidence()
-    totals = {
-        "events": store.newest(),
-        "entries": evidence.entries,
-        "runs": sum(store.totals().statuses.values()),
-    }
+    runs = sum(store.totals().statuses.values())
+    totals = {"events": store.newest(), "entries": store.evidence().entries, "runs": runs}
 
     def progress(what: str, count: int) -> None:
         if what == "runs" or not count & _EVERY:
@@ -246,18 +241,7 @@ def integrity_line(asked: AuditQuery) -> None:
             return
         if work is not None and work.error is not None:
             st.html(html(TEMPLATE, "state_words", kind="failing", words=f"▲ {work.error}"), width="content")
-        button("Verify", "audit-verify", _verify, icon="verified_user")
-
-
-def _first(run_id: str | None) -> int | None:
-    """Returns the sequence of the run's first event; None: there is none that can be read."""
-    if run_id is None:
-        return None
-    try:
-        found = current().store.raw_events(run_id, limit=1)
-    except (UnknownRun, StoreError):
-        return None
-    return found[0].sequence if found else None
+        button("Verify", "audit-verify", lambda: begin_check(store).wait(_AT_ONCE_S), icon="verified_user")
 
 
 def _line(run_id: str | None, *, running: bool) -> None:
@@ -266,15 +250,22 @@ def _line(run_id: str | None, *, running: bool) -> None:
     if running and work is not None:
         if not work.running:
             st.rerun()
-        _bar(work)
+        work.keep_alive()
+        counted = f"{work.done:,} of {work.total:,} " if work.total else ""
+        speed = f", {work.per_s:,.0f} a second" if work.total and work.done else ""
+        st.progress(work.share, text=f"Verifying: {counted}{work.stage}{speed}")
         return
+    store, first = current().store, None
     try:
-        evidence = current().store.evidence()
+        evidence = store.evidence()
     except StoreError as error:
         st.html(html(TEMPLATE, "fault_line", error=error))
         return
-    last, now_utc = last_result(current().store), datetime.now(UTC)
-    said = inert(last_words(last, run_id, now_utc, _first(run_id)))
+    if run_id is not None:
+        with suppress(UnknownRun, StoreError):
+            first = next((event.sequence for event in store.raw_events(run_id, limit=1)), None)
+    last = last_result(store)
+    said = inert(last_words(last, run_id, datetime.now(UTC), first))
     with across(gap="small"):
         state, at = _state_now(evidence, last), ""
         if evidence.anchored:
@@ -291,25 +282,12 @@ def _state_now(evidence: Evidence, last: CheckedLog | None) -> State:
     return state_of(evidence, last, datetime.now(UTC), current().store.places.anchor.every_s)
 
 
-def _verify() -> None:
-    begin_check(current().store).wait(_AT_ONCE_S)
-
-
-def _bar(work: Work[CheckedLog]) -> None:
-    work.keep_alive()
-    counted = f"{work.done:,} of {work.total:,} " if work.total else ""
-    speed = f", {work.per_s:,.0f} a second" if work.total and work.done else ""
-    st.progress(work.share, text=f"Verifying: {counted}{work.stage}{speed}")
-
-
 def integrity(_asked: AuditQuery) -> None:
     last = last_result(current().store)
     left, right = st.columns(2, gap="small")
-    with left, st.container(border=True, key="audit-protected", gap="xsmall"):
-        title("What is protected")
+    with left, panel("audit-protected", "What is protected"):
         st.fragment(_protected, run_every=_IDLE_S)()
-    with right, st.container(border=True, key="audit-checked", gap="xsmall"):
-        title("The last verification")
+    with right, panel("audit-checked", "The last verification"):
         if last is None:
             st.caption(
                 "None yet. *Verify* compares every event with the signed checkpoints and with the anchor, and every "
@@ -317,8 +295,7 @@ def integrity(_asked: AuditQuery) -> None:
             )
         else:
             _checked(last)
-    with st.container(border=True, key="audit-elsewhere", gap="xsmall"):
-        title("Check it without this page")
+    with panel("audit-elsewhere", "Check it without this page"):
         _elsewhere()
 
 
@@ -330,10 +307,8 @@ def _protected() -> None:
     what = "a git repository" if isinstance(anchor, GitAnchor) else "a file"
     unanchored = "none"
     if evidence.unanchored_events:
-        since = moment(evidence.unanchored_since_utc)
-        unanchored = (
-            f"{plural(evidence.unanchored_events, 'event')}, since {since} ({waited(evidence, datetime.now(UTC))})"
-        )
+        since, waits = moment(evidence.unanchored_since_utc), waited(evidence, datetime.now(UTC))
+        unanchored = f"{plural(evidence.unanchored_events, 'event')}, since {since} ({waits})"
     checkpoint = "none yet"
     if evidence.anchored:
         checkpoint = f"{moment(evidence.anchored_at_utc)}, {evidence.anchored:,} of {evidence.entries:,} entries"
@@ -380,7 +355,6 @@ def _checked(last: CheckedLog) -> None:
 
 
 def findings(found: Sequence[Finding]) -> list[tuple[Finding, list[str]]]:
-    """Returns the first findings, each with what was done in pieces, every second of which is a command."""
     return [(each, _COMMAND.split(each.what)) for each in found[:_MOST_SHOWN]]
 
 
@@ -416,12 +390,6 @@ def _elsewhere() -> None:
             "The verifier is one file, and needs Python and the package cryptography. The first command prints its "
             "version and SHA-256: compare them with the project's release"
         )
-        database, anchor = (
-            shlex.quote(str(store.path)),
-            shlex.quote(str(store.places.witness or store.places.anchor.file)),
-        )
-        commands = (
-            "conductor log verifier verify.py\n"
-            f"python verify.py {database} --public-key {shlex.quote(key.line)} --anchor {anchor}"
-        )
-        st.code(commands, language=None, wrap_lines=True)
+        anchor = store.places.witness or store.places.anchor.file
+        options = ["python", "verify.py", str(store.path), "--public-key", key.line, "--anchor", str(anchor)]
+        st.code(f"conductor log verifier verify.py\n{shlex.join(options)}", language=None, wrap_lines=True)

@@ -1,5 +1,6 @@
 """What the Audit page is asked: all of it is in the browser's address, so a view is kept or sent as a link."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
@@ -89,12 +90,9 @@ def _day(given: str | None, faults: list[str], *, whole: bool = False) -> dateti
 def _amount(given: str | None, faults: list[str]) -> float | None:
     if not given:
         return None
-    try:
-        usd = float(given)
-        if 0 <= usd < 1e12:
+    with suppress(ValueError):
+        if 0 <= (usd := float(given)) < 1e12:
             return usd
-    except ValueError:
-        pass
     faults.append(f"{given[:20]!r} in the address is not an amount in USD")
     return None
 
@@ -105,8 +103,12 @@ def go(**changes: str | None) -> None:
         places.write(name.replace("_", "-"), value)
 
 
+def open_run(run_id: str | None) -> None:
+    """Opens a run's record, or goes back to the same page of what was found."""
+    go(run=run_id, before=st.query_params.get("before"))
+
+
 def change_address(**changes: str | None) -> None:
-    """Asks only this: all else leaves the address."""
     for name in OWN:
         places.write(name, changes.get(name))
 
@@ -176,16 +178,18 @@ def _choices(asked: AuditQuery) -> None:
     shown = [kind for kind in KINDS if kind in by_kind]
     for number, kind in enumerate(shown):
         counts = {facet.value: facet.runs for facet in by_kind[kind][:_MOST_VALUES]}
-        key, options = f"audit-of-{kind}", _options(kind, counts, asked)
-        st.session_state[key] = asked.filters.values.get(kind)
+        key, value = f"audit-of-{kind}", asked.filters.values.get(kind)
+        words = {each: f"{each} · {runs:,}" for each, runs in counts.items()}
+        if value is not None and value not in counts:
+            words = {value: "any" if value == ANY else value, **words}
+        st.session_state[key] = value
         (left, right)[number % 2].selectbox(
             KINDS[kind].capitalize(),
-            options,
-            format_func=worded(key, {each: _label(each, counts) for each in options}),
+            list(words),
+            format_func=worded(key, words),
             key=key,
             placeholder="any",
-            on_change=_choose,
-            args=(kind,),
+            on_change=lambda kind=kind, key=key: go(**{kind: chosen(key)}),
         )
     st.session_state["audit-in"] = asked.field or _ANYWHERE
     left.selectbox("Place of the words", [_ANYWHERE, *FIELDS], key="audit-in", on_change=take, args=("in",))
@@ -193,31 +197,11 @@ def _choices(asked: AuditQuery) -> None:
     right.number_input(
         "Cost from, in USD", min_value=0.0, key="audit-over", placeholder="any", on_change=take, args=("over",)
     )
-    for name, column in (("since", left), ("until", right)):
-        _day_field(column, name)
-    st.caption("The address of this page holds the whole view: bookmark it to keep it, or send it as a link.")
-
-
-def _options(kind: str, counts: dict[str, int], asked: AuditQuery) -> list[str]:
-    value = asked.filters.values.get(kind)
-    return [*([value] if value is not None and value not in counts else []), *counts]
-
-
-def _label(value: str, counts: dict[str, int]) -> str:
-    return f"{value} · {counts[value]:,}" if value in counts else "any" if value == ANY else value
-
-
-def _choose(kind: str) -> None:
-    go(**{kind: chosen(f"audit-of-{kind}")})
-
-
-def _day_field(column: "st.delta_generator.DeltaGenerator", name: str) -> None:
-    given = st.query_params.get(name)
-    try:
-        st.session_state[f"audit-{name}"] = date.fromisoformat(given) if given else None
-    except ValueError:
+    for name, column, label in (("since", left, "From this day (UTC)"), ("until", right, "Up to this day (UTC)")):
         st.session_state[f"audit-{name}"] = None
-    column.date_input(
-        "From this day (UTC)" if name == "since" else "Up to this day (UTC)", key=f"audit-{name}", format="YYYY-MM-DD",
-        on_change=take, args=(name,), value=None,
-    )  # fmt: skip
+        with suppress(ValueError):  # the page says what of the address cannot be read
+            if given := st.query_params.get(name):
+                st.session_state[f"audit-{name}"] = date.fromisoformat(given)
+        key = f"audit-{name}"
+        column.date_input(label, None, key=key, format="YYYY-MM-DD", on_change=take, args=(name,))
+    st.caption("The address of this page holds the whole view: bookmark it to keep it, or send it as a link.")

@@ -1,6 +1,8 @@
 """A run as a decision record: who asked and planned, who changed and approved what, what left, what it cost."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -11,16 +13,14 @@ from conductor_core.analysis.decision_record import DecisionRecord, access
 from conductor_core.errors import InspectorError
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import RunUnreadable, unreadable_status
-from conductor_core.workflow.model import Step
 from pages.components.app import places
 from pages.components.app.session import current, fault_note, viewed
-from pages.components.app.widgets import across, button, damage, fault_box, select, text_button
+from pages.components.app.widgets import across, button, damage, fault_box, search_field, select, text_button
 from pages.components.audit.export_menu import export_run
 from pages.components.audit.integrity import findings, knows, last_result, last_words
-from pages.components.audit.query import ACCESS, TEMPLATE, AuditQuery, go, paging, take
-from pages.components.style.figures import title
-from pages.components.style.formats import inert, moment
-from pages.components.style.templates import html
+from pages.components.audit.query import ACCESS, TEMPLATE, AuditQuery, go, open_run, paging, take
+from pages.components.style.figures import panel
+from pages.components.style.formats import html, inert, moment
 from storage.access_log import KINDS, AccessQuery, Page
 from storage.bundles import record_of
 
@@ -40,8 +40,8 @@ def show_access_log(asked: AuditQuery) -> None:
     if current().store.refusal is not None:
         st.info(_READ_ONLY, icon=":material/lock:")
     fault_note()
-    with st.container(border=True, key="audit-looks", gap="xsmall"):
-        title("Access log", "newest first; words typed above find searches for them; viewing this list is not logged")
+    says = "newest first; words typed above find searches for them; viewing this list is not logged"
+    with panel("audit-looks", "Access log", says):
         _access_choices(asked)
         of = AccessQuery(
             run_id=None if asked.viewed_run is None else kept.resolve(asked.viewed_run),
@@ -61,46 +61,38 @@ def show_access_log(asked: AuditQuery) -> None:
 
 
 def show_access_of_run(run_id: str) -> None:
-    with st.container(border=True, key="audit-part-looks", gap="xsmall"):
-        title("Access log")
+    with panel("audit-part-looks", "Access log"):
         page = current().store.access_log.read(AccessQuery(run_id=run_id), limit=_OF_ONE_RUN)
         _access_list(page, of_one_run=True)
         if current().store.refusal is not None:
             st.caption(_READ_ONLY)
         if page.before is not None:
-            text_button("All of them", "audit-all-looks", go, kwargs={"view": ACCESS, "looked-at": run_id})  # fmt: skip
+            text_button("All of them", "audit-all-looks", go, kwargs={"view": ACCESS, "looked-at": run_id})
 
 
 def _access_choices(asked: AuditQuery) -> None:
     newest = current().store.access_log.read(AccessQuery(), limit=_NEWEST).records
     people = {view.caller.actor.id: view.caller.actor.in_words for view in newest if view.caller.actor is not None}
-    who, what, of = st.columns([2, 2, 3], gap="small")
-    with who:
-        _access_choice("looked-by", "Person", "anybody", asked.viewed_by, people)
-    with what:
-        _access_choice("looked-how", "What", "anything", asked.access_kind, KINDS)
-    with of:
-        st.session_state["audit-looked-at"] = asked.viewed_run or ""
-        st.text_input(
-            "Run", key="audit-looked-at", placeholder="any run: type an id, or its beginning",
-            label_visibility="collapsed", on_change=take, args=("looked-at",),
-        )  # fmt: skip
-
-
-def _access_choice(name: str, label: str, none: str, chosen: str | None, names: "dict[str, str]") -> None:
-    """Draws one filter. An id that is not offered can be typed."""
-    options = [*([chosen] if chosen is not None and chosen not in names else []), *names]
-    st.session_state[f"audit-{name}"] = chosen
-    select(
-        label,
-        options,
-        f"audit-{name}",
-        format_func=lambda each: names.get(each, each),
-        placeholder=none,
-        accept_new_options=names is not KINDS,
-        on_change=take,
-        args=(name,),
+    *two, of = st.columns([2, 2, 3], gap="small")
+    filters = (
+        ("looked-by", "Person", "anybody", asked.viewed_by, people),
+        ("looked-how", "What", "anything", asked.access_kind, KINDS),
     )
+    for column, (name, label, none, chosen, names) in zip(two, filters, strict=True):
+        words = ({} if chosen is None else {chosen: chosen}) | names
+        st.session_state[f"audit-{name}"] = chosen
+        how: dict[str, Any] = {"placeholder": none, "on_change": take, "args": (name,)}
+        with column:  # an id that is not offered can be typed
+            open_ = names is not KINDS
+            select(label, words, f"audit-{name}", format_func=partial(_named, words), accept_new_options=open_, **how)
+    st.session_state["audit-looked-at"] = asked.viewed_run or ""
+    with of:
+        says = "any run: type an id, or its beginning"
+        search_field("audit-looked-at", "Run", placeholder=says, icon=None, on_change=take, args=("looked-at",))
+
+
+def _named(words: Mapping[str, str], value: str) -> str:
+    return words.get(value, value)
 
 
 def _access_list(page: Page, *, of_one_run: bool) -> None:
@@ -126,7 +118,7 @@ def _access_list(page: Page, *, of_one_run: bool) -> None:
 def record_page(run_id: str) -> None:
     head = across("audit-record-head")
     with head:
-        button("Back to what was found", "audit-back", _back, icon="arrow_back")
+        button("Back to what was found", "audit-back", open_run, None, icon="arrow_back")
         for place, label, icon in (
             (places.RUN, "Open the run", "play_circle"),
             (places.CONTEXT, "Who saw what", "account_tree"),
@@ -138,11 +130,14 @@ def record_page(run_id: str) -> None:
         return
     viewed([run_id], "decision record")
     with head:
-        export_run(record, encrypted=current().store.vault.has(run_id))
-    _top(record, record.status if fault is None else unreadable_status(fault))
+        export_run(record, encrypted=bool(current().store.vault.all_of([run_id])))
+    status, cost = record.status if fault is None else unreadable_status(fault), f"{record.cost}"
+    cost += f" ({record.basis})" if record.basis else ""
+    with st.container(border=True, key="audit-top", gap="xsmall"):
+        st.html(html(TEMPLATE, "top", record=record, status=status, cost=cost, integrity=_integrity(record)))
     left, right = st.columns([3, 2], gap="small")
     with left:
-        differences = [list(map(_rows, edit.differences)) for edit in record.edits]
+        differences = [list(map(_changed_parts, edit.differences)) for edit in record.edits]
         _section("changes", "Who changed it, and what", "changes", record=record, differences=differences)
         _section("plan", "The plan", "plans", found=record.plans)
         _section("steps", "What each step received and answered", "steps", found=record.steps)
@@ -154,12 +149,7 @@ def record_page(run_id: str) -> None:
         show_access_of_run(run_id)
 
 
-def _back() -> None:
-    go(run=None, before=st.query_params.get("before"))
-
-
 def _read(run_id: str) -> tuple[DecisionRecord | None, RunUnreadable | None]:
-    """Returns the record, and why the run cannot be read to its end; says what is wrong."""
     store = current().store
     fault: RunUnreadable | None = None
     try:
@@ -173,12 +163,6 @@ def _read(run_id: str) -> tuple[DecisionRecord | None, RunUnreadable | None]:
     except ValueError as error:
         st.error(inert(f"run {run_id} cannot be read as a record: {error}"), icon=":material/error:")
     return None, fault
-
-
-def _top(record: DecisionRecord, status: str) -> None:
-    cost = f"{record.cost}{f' ({record.basis})' if record.basis else ''}"
-    with st.container(border=True, key="audit-top", gap="xsmall"):
-        st.html(html(TEMPLATE, "top", record=record, status=status, cost=cost, integrity=_integrity(record)))
 
 
 def _integrity(record: DecisionRecord) -> Markup:
@@ -199,20 +183,15 @@ def _integrity(record: DecisionRecord) -> Markup:
 
 
 def _section(key: str, name: str, part: str, **values: Any) -> None:
-    with st.container(border=True, key=f"audit-part-{key}", gap="xsmall"):
-        title(name)
+    with panel(f"audit-part-{key}", name):
         st.html(html(TEMPLATE, "part", content=html(TEMPLATE, part, **values)))
 
 
-def _rows(difference: Difference) -> tuple[int | None, list[tuple[str, str | None, str | None]]]:
-    """Returns what of a step differs: its number, and each part before and after."""
-    was, now = _parts(difference.before), _parts(difference.after)
-    names = [name for name in ("agent", "access list", "instruction") if was.get(name) != now.get(name)]
+def _changed_parts(difference: Difference) -> tuple[int | None, list[tuple[str, str | None, str | None]]]:
+    both: list[tuple[str | None, ...]] = [
+        (None, None, None) if step is None else (step.agent, access(step.access_list), step.instruction)
+        for step in (difference.before, difference.after)
+    ]
+    parts = zip(("agent", "access list", "instruction"), *both, strict=True)
     index = difference.b if difference.b is not None else difference.a
-    return index, [(name, was.get(name), now.get(name)) for name in names]
-
-
-def _parts(step: Step | None) -> dict[str, str]:
-    if step is None:
-        return {}
-    return {"agent": step.agent, "access list": access(step.access_list), "instruction": step.instruction}
+    return index, [(name, was, now) for name, was, now in parts if was != now]

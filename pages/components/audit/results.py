@@ -3,11 +3,10 @@
 Cost is by day, agent and person.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
 
 import streamlit as st
 from markupsafe import Markup
@@ -18,15 +17,13 @@ from conductor_core.run.request import REPLAY_PURPOSE
 from pages.components.app.session import current, fault_note, searched, viewed
 from pages.components.app.widgets import across, segments, text_button
 from pages.components.audit.export_menu import export_found
-from pages.components.audit.query import FOUND, TEMPLATE, AuditQuery, go, paging
+from pages.components.audit.query import FOUND, TEMPLATE, AuditQuery, go, open_run, paging
 from pages.components.run_list.table import WITH_PEOPLE, Entry, by_task, known
 from pages.components.run_list.table import table as run_table
-from pages.components.style.figures import Figure, agent_dot, figure, layout, plain, title
-from pages.components.style.formats import RUN_STATUSES, inert, moment, plural, run_status, server_name
-from pages.components.style.templates import html
+from pages.components.style.figures import Figure, agent_dot, colour_name, figure, layout, panel, plain, title
+from pages.components.style.formats import RUN_STATUSES, html, inert, moment, plural, run_status, server_name
 from storage import RunSummary
-from storage.search.hits import Hit
-from storage.search.ledger import Failure, LedgerCall, Receiver, Receivers, Spending
+from storage.search.ledger import LedgerCall, Receiver, Receivers, Spending
 from storage.search.reading import FIELDS, Place
 from storage.search.received import Receipt
 
@@ -38,28 +35,26 @@ TOKENS, USD = "Tokens", "Cost"
 def spending(asked: AuditQuery) -> None:
     rows = current().store.search.spending(asked.filters)
     if not rows:
-        st.info(
-            "No model was called in these runs. Imported ones count only with the filter origin.",
-            icon=":material/payments:",
-        )
+        said = "No model was called in these runs. Imported ones count only with the filter origin."
+        st.info(said, icon=":material/payments:")
         return
     agents = _agents(rows)
     with st.container(border=True, key="audit-days", gap="xsmall"):
         with across("audit-days-head"):
             title("By day and agent")
             what = segments("What", [TOKENS, USD], "audit-what", default=TOKENS, width="content")
-        figure(days_figure(rows, agents, usd=what == USD), key="audit-days-figure", alt=_days_in_words(rows))
+        totals: Counter[str] = Counter()
+        for row in rows:
+            totals[row.day] += row.tokens
+        alt = f"Tokens by day: {'; '.join(f'{day} {tokens:,}' for day, tokens in sorted(totals.items()))}"
+        figure(days_figure(rows, agents, usd=what == USD), key="audit-days-figure", alt=alt)
         if any(row.simulated for row in rows):
-            simulated = (
-                "The tokens of simulated workers are among them." if what != USD else "Without simulated workers."
-            )
-            st.caption(simulated)
+            among = "The tokens of simulated workers are among them."
+            st.caption("Without simulated workers." if what == USD else among)
     by_agent, by_person = st.columns(2, gap="small")
-    with by_agent, st.container(border=True, key="audit-agents", gap="xsmall"):
-        title("By agent")
+    with by_agent, panel("audit-agents", "By agent"):
         st.html(_table("Agent", rows, lambda row: row.agent, agents))
-    with by_person, st.container(border=True, key="audit-people", gap="xsmall"):
-        title("By person")
+    with by_person, panel("audit-people", "By person"):
         st.html(_table("Person", rows, lambda row: row.person, ()))
     st.caption(
         "Sums of recorded calls. Calls that broke off have no cost of their own. Imported runs are left out, and so "
@@ -80,37 +75,23 @@ def _agents(rows: Sequence[Spending]) -> list[str]:
 
 
 def days_figure(rows: Sequence[Spending], agents: Sequence[str], *, usd: bool) -> Figure:
-    days = sorted({row.day for row in rows})
-    bars: list[dict[str, Any]] = []
-    for agent in sorted({row.agent for row in rows}):
-        of_day: dict[str, float] = defaultdict(float)
-        for row in rows:
-            if row.agent == agent:
-                of_day[row.day] += (0.0 if row.simulated else row.known_usd) if usd else row.tokens
-        colour = f"@agent-{agents.index(agent) % 8}" if agent in agents else "@agent-none"
-        form = "$%{y:.4f}" if usd else "%{y:,} tokens"
-        bars.append(
-            {
-                "type": "bar",
-                "name": plain(agent),
-                "x": days,
-                "y": [of_day[day] for day in days],
-                "marker": {"color": colour},
-                "hovertemplate": f"{plain(agent)}: {form}<extra></extra>",
-            }
-        )
-    axis = {"type": "category", "nticks": 12}
-    return {
-        "data": bars,
-        "layout": layout(HEIGHT_PX, right=12, barmode="stack", bargap=0.35, xaxis=axis, yaxis={"rangemode": "tozero"}),
-    }
-
-
-def _days_in_words(rows: Sequence[Spending]) -> str:
-    totals: dict[str, int] = defaultdict(int)
+    days, form = sorted({row.day for row in rows}), "$%{y:.4f}" if usd else "%{y:,} tokens"
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(days, 0.0))
     for row in rows:
-        totals[row.day] += row.tokens
-    return f"Tokens by day: {'; '.join(f'{day} {tokens:,}' for day, tokens in sorted(totals.items()))}"
+        sums[row.agent][row.day] += (0.0 if row.simulated else row.known_usd) if usd else row.tokens
+    bars = [
+        {
+            "type": "bar",
+            "name": plain(agent),
+            "x": days,
+            "y": list(of_day.values()),
+            "marker": {"color": f"@{colour_name(agent, agents)}"},
+            "hovertemplate": f"{plain(agent)}: {form}<extra></extra>",
+        }
+        for agent, of_day in sorted(sums.items())
+    ]
+    axes = {"xaxis": {"type": "category", "nticks": 12}, "yaxis": {"rangemode": "tozero"}}
+    return {"data": bars, "layout": layout(HEIGHT_PX, right=12, barmode="stack", bargap=0.35, **axes)}
 
 
 def _table(name: str, rows: Sequence[Spending], key: Callable[[Spending], str], agents: Sequence[str]) -> str:
@@ -118,15 +99,11 @@ def _table(name: str, rows: Sequence[Spending], key: Callable[[Spending], str], 
     for row in rows:
         groups[key(row)].append(row)
     ordered = sorted(groups.items(), key=lambda item: -sum(row.tokens for row in item[1]))
-    body = [
-        (
-            Markup("{}{}").format(agent_dot(group, agents) if agents else "", group),
-            f"{sum(row.calls for row in of):,}",
-            f"{sum(row.tokens for row in of):,}",
-            _cost(of),
-        )
-        for group, of in ordered
-    ]
+    body = []
+    for group, of in ordered:
+        named = Markup("{}{}").format(agent_dot(group, agents) if agents else "", group)
+        calls, tokens = sum(row.calls for row in of), sum(row.tokens for row in of)
+        body.append((named, f"{calls:,}", f"{tokens:,}", _cost(of)))
     return html(TEMPLATE, "table", heads=(name, "Calls", "Tokens", "Cost"), rows=body, kind="numbers")
 
 
@@ -147,29 +124,17 @@ def failures(asked: AuditQuery) -> None:
     if not found:
         st.info("Nothing failed in these runs.", icon=":material/check_circle:")
         return
-    with st.container(border=True, key="audit-failures", gap="xsmall"):
-        title("What failed, how often, and in which tasks")
+    with panel("audit-failures", "What failed, how often, and in which tasks"):
         for failure in found:
-            _failure(failure)
+            code, its = failure.code, {"failure": failure.code, "view": FOUND}
+            with st.container(key=f"audit-failure-{code}", gap=None):
+                with across():
+                    text_button(inert(code), f"audit-failed-{code}", go, help="Open its runs", kwargs=its)
+                    counts = f"{plural(failure.times, 'time')} in {plural(failure.runs, 'run')}"
+                    st.html(html(TEMPLATE, "counts", words=counts))
+                tasks = list(zip(failure.tasks, failure.run_ids, strict=True))
+                st.html(html(TEMPLATE, "failure", said=failure.said, tasks=tasks))
 
-
-def _failure(failure: Failure) -> None:
-    with st.container(key=f"audit-failure-{failure.code}", gap=None):
-        with across():
-            text_button(
-                inert(failure.code),
-                f"audit-failed-{failure.code}",
-                go,
-                help="Open its runs",
-                kwargs={"failure": failure.code, "view": FOUND},
-            )
-            counts = f"{plural(failure.times, 'time')} in {plural(failure.runs, 'run')}"
-            st.html(html(TEMPLATE, "counts", words=counts))
-        tasks = list(zip(failure.tasks, failure.run_ids, strict=True))
-        st.html(html(TEMPLATE, "failure", said=failure.said, tasks=tasks))
-
-
-# What a search finds.
 
 PAGE, MOST_FOLDED = 20, 200
 _MOST_PLACES = 6
@@ -191,7 +156,14 @@ def found(asked: AuditQuery) -> None:
         viewed(dict.fromkeys(hit.run_id for hit in page.hits), "hits")
         with st.container(key="audit-hits", gap=None):
             for hit in page.hits:
-                _hit(hit)
+                with st.container(key=f"audit-hit-{hit.text_id}", gap=None):
+                    with across(f"audit-hit-head-{hit.text_id}"):
+                        # A page link to this page would leave the browser's address as it is.
+                        label = inert(" ".join(hit.task.split())[:160]) or "no task"
+                        text_button(label, f"audit-open-{hit.text_id}", open_run, hit.run_id)
+                        status = run_status(hit.status) if hit.status in RUN_STATUSES else hit.status
+                        st.html(html(TEMPLATE, "hit_facts", hit=hit, status=status), width="content")
+                    st.html(html(TEMPLATE, "hit", snippet=hit.snippet, places=places(hit.places)))
         if not page.hits:
             _nothing(more=page.before is not None)
         paging(asked, page.before, "audit")
@@ -205,7 +177,7 @@ def found(asked: AuditQuery) -> None:
     told = {run.run_id: run for run in current().store.runs(limit=PAGE, among=ids, answers=True)}
     shown = [told.get(run.run_id, run) if isinstance(run, RunSummary) else run for run in shown]
     if shown:
-        run_table(by_task(shown, known(shown)), WITH_PEOPLE, opened=("audit-open-", _open))
+        run_table(by_task(shown, known(shown)), WITH_PEOPLE, opened=("audit-open-", open_run))
     else:
         _nothing(more=False)
     more = len(rows) > PAGE or len(read) < len(runs)
@@ -228,21 +200,6 @@ def _nothing(*, more: bool) -> None:
         st.info("Nothing among the newest texts with these words; *Older* continues.", icon=":material/manage_search:")
     else:
         st.info("By the search index, nothing matches. Take a word or a filter out.", icon=":material/search_off:")
-
-
-def _open(run_id: str) -> None:
-    go(run=run_id, before=st.query_params.get("before"))
-
-
-def _hit(hit: Hit) -> None:
-    with st.container(key=f"audit-hit-{hit.text_id}", gap=None):
-        with across(f"audit-hit-head-{hit.text_id}"):
-            # A page link to this page would leave the browser's address as it is.
-            label = inert(" ".join(hit.task.split())[:160]) or "no task"
-            text_button(label, f"audit-open-{hit.text_id}", _open, hit.run_id)
-            status = run_status(hit.status) if hit.status in RUN_STATUSES else hit.status
-            st.html(html(TEMPLATE, "hit_facts", hit=hit, status=status), width="content")
-        st.html(html(TEMPLATE, "hit", snippet=hit.snippet, places=places(hit.places)))
 
 
 def places(all_places: Iterable[Place]) -> str:
@@ -273,8 +230,7 @@ def ledger(asked: AuditQuery) -> None:
     if asked.typed:
         searched(asked.typed, asked.filters.names, "ledger")
         fault_note()
-    with st.container(border=True, key="audit-servers", gap="xsmall"):
-        title("Servers that it was sent to" if asked.typed else "Servers that anything was sent to")
+    with panel("audit-servers", "Servers that it was sent to" if asked.typed else "Servers that anything was sent to"):
         first, *rest = found.in_words if not found.receivers else ("", *found.in_words)
         if first:
             st.info(inert(first), icon=":material/block:")
@@ -291,10 +247,13 @@ def ledger(asked: AuditQuery) -> None:
         of = "" if asked.receiver is None else f"to {server_name(*asked.receiver)}"
         title("Calls", of)
         calls = search.calls(asked.typed, asked.filters, asked.receiver, asked.before, PAGE + 1)
-        _calls(list(calls[:PAGE]))
+        if calls:
+            heads = ("When", "For", "Agent", "Server", "Call")
+            st.html(html(TEMPLATE, "table", heads=heads, rows=map(_call, calls[:PAGE])))
+        else:
+            st.caption("No calls.")
         paging(asked, calls[PAGE - 1].call_id if len(calls) > PAGE else None, "ledger")
-    with right, st.container(border=True, key="audit-never", gap="xsmall"):
-        title("Was a text ever sent to a provider?")
+    with right, panel("audit-never", "Was a text ever sent to a provider?"):
         _ask_record(asked)
 
 
@@ -315,22 +274,10 @@ def _server(receiver: Receiver, asked: AuditQuery) -> None:
     key = f"{receiver.provider}@{receiver.host}"
     chosen = asked.receiver == (receiver.provider, receiver.host)
     with across(f"audit-server-{receiver.provider}-{receiver.host}"):
-        text_button(
-            f"{'● ' if chosen else ''}{inert(server_name(receiver.provider, receiver.host))}",
-            f"audit-to-{key}",
-            go,
-            help="Only its calls" if not chosen else "All calls again",
-            kwargs={"provider_of_calls": None if chosen else key},
-        )
+        label = f"{'● ' if chosen else ''}{inert(server_name(receiver.provider, receiver.host))}"
+        says, calls = "All calls again" if chosen else "Only its calls", {"provider_of_calls": None if chosen else key}
+        text_button(label, f"audit-to-{key}", go, help=says, kwargs=calls)
         st.html(html(TEMPLATE, "server_facts", receiver=receiver))
-
-
-def _calls(calls: list[LedgerCall]) -> None:
-    if not calls:
-        st.caption("No calls.")
-        return
-    heads = ("When", "For", "Agent", "Server", "Call")
-    st.html(html(TEMPLATE, "table", heads=heads, rows=map(_call, calls)))
 
 
 def _call(call: LedgerCall) -> list[str]:
@@ -349,9 +296,8 @@ def _call(call: LedgerCall) -> list[str]:
 def _ask_record(asked: AuditQuery) -> None:
     st.caption("Reads the events of all runs of the period, not the index, and says what the answer rests on.")
     with st.form("audit-receipt-form", border=False):
-        provider = st.text_input(
-            "Provider or host", placeholder="any; or openai, or api.example.com", key="receipt-provider"
-        )
+        says = "any; or openai, or api.example.com"
+        provider = st.text_input("Provider or host", placeholder=says, key="receipt-provider")
         text = st.text_input("Text", value=asked.typed.strip('"'), key="receipt-text")
         files = st.checkbox("Also ask the files of imported runs", key="receipt-imported")
         pressed = st.form_submit_button("Read the record", icon=":material/fact_check:")
@@ -370,13 +316,10 @@ def _ask_record(asked: AuditQuery) -> None:
         searched(text, [*(["provider"] if provider.strip() else []), *period], "received")
         bar.empty()
     kept: tuple[_Question, Receipt] | None = st.session_state.get(RECEIPT)
-    if kept is not None and kept[0] == question:
-        _receipt(kept[1])
-    else:
+    if kept is None or kept[0] != question:
         st.session_state.pop(RECEIPT, None)
-
-
-def _receipt(receipt: Receipt) -> None:
+        return
+    receipt = kept[1]
     sign = "●" if receipt.times else "✕"
     st.markdown(f"**{sign} {inert(receipt.in_words)}** {inert(f'“{receipt.text[:200]}”')}")
     if receipt.received:

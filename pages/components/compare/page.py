@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from conductor_core.analysis.compare import compare_rounds, kept_answer, opened_rounds
+from conductor_core.analysis.compare import compare_rounds, compare_runs, kept_answer, opened_rounds
 from conductor_core.errors import StoreError
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import RunTrace
@@ -17,9 +17,8 @@ from pages.components.app import places
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, button, choose_run, open_link, segments
 from pages.components.compare.view import HEADS, compared_view, run_rows
-from pages.components.run_list.table import branches, guide_html
-from pages.components.style.formats import ago, inert, instruction_markdown, plural, run_status, seconds
-from pages.components.style.templates import html
+from pages.components.run_list.table import branches, run_label
+from pages.components.style.formats import ago, html, inert, instruction_markdown, plural, run_status, seconds
 from storage import RunSummary
 from storage.records import ERASED
 
@@ -38,7 +37,6 @@ _share = st.components.v2.component(
 
 
 def compared_runs(view: dict[str, Any], *, key: str) -> None:
-    """Draws ``view``, which ``compared_view`` makes. What a person selects stays in the browser."""
     _component(key=key, data=view, width="stretch", height="content")
 
 
@@ -52,7 +50,6 @@ TEMPLATE = "compare/compare"
 NAMES = ("a", "b")
 SIDES = {"a": "A before", "b": "B after"}
 _MOST_OFFERED = 100
-_LONGEST_TASK = 48
 
 
 def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> None:
@@ -60,10 +57,9 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
 
     ``runs``: as the address has them. ``traces``: those that can be read.
     """
-    offered = {run.run_id: _label(run) for run in current().store.runs(limit=_MOST_OFFERED, without=REPLAY_PURPOSE)}
-    for trace in traces.values():
-        if trace is not None:
-            offered.setdefault(trace.run_id, _label(trace))
+    known: list[RunSummary | RunTrace] = [*current().store.runs(limit=_MOST_OFFERED, without=REPLAY_PURPOSE)]
+    known += [trace for trace in traces.values() if trace is not None]
+    offered = {run.run_id: run_label(run, run_status(run.status)) for run in known}
     for name in NAMES:
         shown, side = traces[name], SIDES[name]
         with across(f"compare-pick-{name}", gap="xsmall"):
@@ -83,15 +79,6 @@ def compare(a: str, b: str) -> None:
         places.write(name, run_id)
 
 
-def _label(run: RunSummary | RunTrace) -> str:
-    short = " ".join(run.task.split())
-    short = short if len(short) <= _LONGEST_TASK else f"{short[: _LONGEST_TASK - 1]}…"
-    again = "" if run.parent_run_id is None else "↻ "
-    # First what tells two runs of one task apart: the field cuts the rest.
-    when, status = ago(run.created_at_utc), run_status(run.status)
-    return f"{again}{when} · {status} · {run.run_id[-6:]} · {short or 'no task'}"
-
-
 PARAMETER = "round"
 _CHOICE = "compared-round"
 
@@ -107,31 +94,30 @@ def rounds_head(trace: RunTrace, named: str | None) -> None:
         return
     # The address is the truth, as for two runs.
     st.session_state[_CHOICE] = label(_chosen_round(trace, named))
-    segments(
-        "Rounds",
-        [label(path) for path in found],
-        _CHOICE,
-        format_func=lambda name: _choice_label(trace, name),
-        required=True,
-        on_change=lambda: places.write(PARAMETER, st.session_state[_CHOICE]),
-    )
+    words = {
+        label(path): f"{round_name(path[:-1]).capitalize()} → {round_name(path)} (step {label(path)})" for path in found
+    }
+
+    def go() -> None:
+        places.write(PARAMETER, st.session_state[_CHOICE])
+
+    segments("Rounds", words, _CHOICE, format_func=words.__getitem__, required=True, on_change=go)
 
 
 def rounds(trace: RunTrace, named: str | None) -> None:
     if not opened_rounds(trace):
-        st.info(
+        said = (
             "This run has one round. It gets more where a step's agent is the Conductor itself, which then writes a "
-            "plan of its own. *Depth* in the settings of a run allows it.",
-            icon=":material/info:",
+            "plan of its own. *Depth* in the settings of a run allows it."
         )
+        st.info(said, icon=":material/info:")
         return
     path = _chosen_round(trace, named)
     opener = trace.step_at(path)
     st.caption(f"Step {label(path)} opened {round_name(path)}: {instruction_markdown(opener.instruction, 300)}")
     if kept_answer(trace, path):
-        st.info(
-            "The Conductor wrote three empty lists in this round: the answer stays as it was.", icon=":material/info:"
-        )
+        said = "The Conductor wrote three empty lists in this round: the answer stays as it was."
+        st.info(said, icon=":material/info:")
         return
     compared_runs(compared_view(compare_rounds(trace, path)), key="compared")
 
@@ -141,30 +127,25 @@ def _chosen_round(trace: RunTrace, named: str | None) -> Path:
     return next((path for path in found if label(path) == named), found[0])
 
 
-def _choice_label(trace: RunTrace, name: str) -> str:
-    path = next(path for path in opened_rounds(trace) if label(path) == name)
-    return f"{round_name(path[:-1]).capitalize()} → {round_name(path)} (step {name})"
-
-
 def table(traces: Sequence[RunTrace]) -> None:
     with st.container(key="compared-many"):
         with st.container(key="compared-line-head", horizontal=True):
             st.html(html(TEMPLATE, "name_head"))
             st.html(html(TEMPLATE, "head", names=HEADS), width="content")
             st.html(html(TEMPLATE, "link", words=""), width="content")
-        for place, row in enumerate(run_rows(traces)):
+        compared = [compare_runs(traces[0], trace) for trace in traces[1:]]
+        for place, row in enumerate(run_rows(traces, compared)):
             with across(f"compared-line-{place}"):
                 with st.container(key=f"compared-answer-{place}", gap=None):
-                    label, where = f"**{row.name}** · {inert(row.said[:160])}", {"run": row.run_id}
-                    st.page_link(places.RUN, label=label, query_params=where, help=inert(f"Run {row.run_id}"))
-                    st.caption(" · ".join(filter(None, (row.mark, inert(row.task[:160])))))
+                    label, run_id = f"**{row['name']}** · {inert(row['said'][:160])}", row["run_id"]
+                    st.page_link(places.RUN, label=label, query_params={"run": run_id}, help=inert(f"Run {run_id}"))
+                    st.caption(" · ".join(filter(None, (row["mark"], inert(row["task"][:160])))))
                 st.html(html(TEMPLATE, "cells", row=row), width="content")
                 with st.container(key=f"compared-link-{place}", width="content"):
                     if place == 0:
                         st.html(html(TEMPLATE, "link", words="the others are compared with it"))
                     else:
-                        pair = (traces[0].run_id, row.run_id)
-                        button(f"A with {row.name}", f"with-{row.run_id}", compare, *pair)
+                        button(f"A with {row['name']}", f"with-{run_id}", compare, traces[0].run_id, run_id)
 
 
 MOST = 60
@@ -202,9 +183,8 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
     if not found:
         st.markdown(f"Unknown run {inert(run_id)}.")
         return
-    st.caption(
-        f"{plural(len(found), 'run')}{', the newest' if len(found) == MOST else ''} · {inert(found[-1].task[:200])}"
-    )
+    newest = ", the newest" if len(found) == MOST else ""
+    st.caption(f"{plural(len(found), 'run')}{newest} · {inert(found[-1].task[:200])}")
     viewed([run.run_id for run in found if run.status != ERASED], "tree of runs")
     here = next((run for run in found if run.run_id == run_id), None)
     with st.container(key="tree"):
@@ -212,7 +192,7 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
             key = "tree-row-here" if run.run_id == run_id else f"tree-row-{number}"
             with across(key, gap="small"):
                 if guide:
-                    st.html(guide_html(guide), width="content")
+                    st.html(html("run_list/run_list", "guide", parts=guide), width="content")
                 _tree_row(run, here, opened)
 
 

@@ -13,21 +13,34 @@ each step of either run: {"key", "depth", "label", "agents", "plan", "parts", "s
 {"name", "by", "pieces": [[kind, text, words, of]]}: see ``conductor_core.analysis.text_diff``; ``of`` is also ``more``
 where a text of one run alone is cut. ``timelines`` are those of
 the Run page, on one scale, with each bar's step as key; null for a run that has none.
+
+``page_of_runs`` writes the page that hands a comparison over: a file that opens without a server, with all runs inside.
+
+Imports no Streamlit: the command line writes such files, too.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 from conductor_core.analysis import compare
+from conductor_core.analysis.compare import compare_runs, letter
 from conductor_core.analysis.conclusion import Likeness, asked, concluded, likeness, unsigned
 from conductor_core.analysis.text_diff import beginning, compare_texts, shortened
+from conductor_core.errors import BadInput
 from conductor_core.run.costs import cost_so_far, usage_of
+from conductor_core.run.events import Event
 from conductor_core.run.graph_layout import RoundShape, lay_out
-from conductor_core.run.trace import RunTrace, StepTrace
+from conductor_core.run.redaction import Redactor
+from conductor_core.run.share import MOST_RUNS, packed
+from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Path, label
+from pages.components.live_workflow import shared_page
 from pages.components.live_workflow.messages import TwoPlans, change_of, network_data, timeline
-from pages.components.style.formats import plural, run_status, seconds
+from pages.components.style.formats import listed, plural, run_status, seconds
+from storage import Store
 
 Json = dict[str, Any]
 
@@ -84,6 +97,14 @@ def _card(key: str, pair: compare.StepPair, rounds: compare.RoundsCompared) -> J
     if change is None and pair.output_changed:
         change = pair.because if pair.because in ("inputs", "chance") else "changed"
     what = "" if pair.a is None or gone else "≠ other output" if pair.output_changed else "= same output"
+    if step.given is not None:
+        spent = [f"{step.given.how} by a person"]
+    elif step.reused_from is not None:
+        spent = ["reused"]
+    elif step.started_ms is None:
+        spent = [compare.outcome(step)]
+    else:
+        spent = [seconds(step.duration_ms), f"{usage_of(step).output_tokens:,} tok"]
     return {
         "key": key,
         "number": None if gone else label(step.path),
@@ -94,18 +115,8 @@ def _card(key: str, pair: compare.StepPair, rounds: compare.RoundsCompared) -> J
         "change": change,
         "fate": None,
         "status": step.status,
-        "words": " · ".join(filter(None, (what, *_spent(step)))),
+        "words": " · ".join(filter(None, (what, *spent))),
     }
-
-
-def _spent(step: StepTrace) -> list[str]:
-    if step.given is not None:
-        return [f"{step.given.how} by a person"]
-    if step.reused_from is not None:
-        return ["reused"]
-    if step.started_ms is None:
-        return [compare.outcome(step)]
-    return [seconds(step.duration_ms), f"{usage_of(step).output_tokens:,} tok"]
 
 
 def _layout(compared: compare.RunsCompared) -> Json:
@@ -168,18 +179,15 @@ def _parts(pair: compare.StepPair) -> Iterator[tuple[str, tuple[str, str]]]:
 def _outputs(pair: compare.StepPair, compared: compare.RunsCompared) -> Json | None:
     """Returns both outputs in one text; None: they are the same. What one run alone has is no comparison."""
     if pair.a is None or pair.b is None:
-        return _text("output", _output(pair.shown), _output(pair.shown), only=True)
+        alone = pair.shown.output or pair.shown.refusal
+        return _text("output", alone, alone, only=True)
     if not pair.output_changed:
         return None
-    before, after = _output(pair.a), _output(pair.b)
+    before, after = (step.output or step.refusal for step in (pair.a, pair.b))
     if compared.a.simulated and compared.b.simulated:
         # Their last line has a sign by which calls are told apart.
         before, after = unsigned(before), unsigned(after)
     return {"name": "output", "by": "signature", "pieces": []} if before == after else _text("output", before, after)
-
-
-def _output(step: StepTrace) -> str:
-    return step.output or step.refusal
 
 
 def _text(name: str, before: str, after: str, *, only: bool = False) -> Json:
@@ -208,59 +216,34 @@ def _timelines(compared: compare.RunsCompared, places: dict[str, compare.StepPai
 HEADS = ("Status", "Steps", "Plan", "Parts at", "Tokens", "Cost", "Time")
 
 
-@dataclass(frozen=True)
-class RunRow:
-    """A run of the table.
-
-    Attributes:
-        said: the conclusion of its answer. mark: whether that is the first run's answer; empty for the first.
-    """
-
-    name: str
-    run_id: str
-    task: str
-    said: str
-    mark: str
-    status: str
-    status_words: str
-    simulated: bool
-    steps: str
-    plan: str
-    parts: str
-    tokens: str
-    cost: str
-    time: str
+def run_rows(traces: Sequence[RunTrace], compared: Sequence[compare.RunsCompared]) -> list[Json]:
+    return [_run_row(*each) for each in zip(count(), traces, (None, *compared), strict=False)]
 
 
-def run_rows(traces: Sequence[RunTrace], compared: Sequence[compare.RunsCompared] | None = None) -> list[RunRow]:
-    """Returns a row for each run. ``compared``: each after the first with the first; None: compares them."""
-    against = [compare.compare_runs(traces[0], trace) for trace in traces[1:]] if compared is None else compared
-    return [_run_row(place, trace, against[place - 1] if place else None) for place, trace in enumerate(traces)]
-
-
-def _run_row(place: int, trace: RunTrace, compared: compare.RunsCompared | None) -> RunRow:
+def _run_row(place: int, trace: RunTrace, compared: compare.RunsCompared | None) -> Json:
+    """``said``: the conclusion of its answer. ``mark``: whether that is the first run's answer; empty for the first."""
     first = None if compared is None else compared.first_difference
     said, mark = concluded(trace), ""
     if compared is not None:
         a, b = compared.a.answer, compared.b.answer
         alike: Likeness = "same" if a == b else "differ"
         mark = _MARKS[alike if a is None or b is None else likeness(a, b, asked(compared.b))]
-    return RunRow(
-        name=compare.letter(place),
-        run_id=trace.run_id,
-        task=trace.task,
-        said="no answer" if said is None else said.text or "empty",
-        mark=mark,
-        status=trace.status,
-        status_words=run_status(trace.status),
-        simulated=trace.simulated,
-        steps=str(len(trace.steps)),
-        plan="" if compared is None else plural(compare.plan_change_count(compared), "change"),
-        parts="" if compared is None else "nowhere" if first is None else f"step {first.label}",
-        tokens=f"{trace.usage.total_tokens:,}",
-        cost=str(cost_so_far(trace)),
-        time=seconds(trace.duration_ms),
-    )
+    return {
+        "name": compare.letter(place),
+        "run_id": trace.run_id,
+        "task": trace.task,
+        "said": "no answer" if said is None else said.text or "empty",
+        "mark": mark,
+        "status": trace.status,
+        "status_words": run_status(trace.status),
+        "simulated": trace.simulated,
+        "steps": str(len(trace.steps)),
+        "plan": "" if compared is None else plural(compare.plan_change_count(compared), "change"),
+        "parts": "" if compared is None else "nowhere" if first is None else f"step {first.label}",
+        "tokens": f"{trace.usage.total_tokens:,}",
+        "cost": str(cost_so_far(trace)),
+        "time": seconds(trace.duration_ms),
+    }
 
 
 _MARKS: dict[Likeness, str] = {
@@ -269,3 +252,75 @@ _MARKS: dict[Likeness, str] = {
     "differ in wording": "≈ differ in wording",
     "differ": "≠ other answer",
 }
+
+
+STYLES = ("style.css", "graph.css", "timeline.css", "prose.css", "compare.css")
+Images = Mapping[str, tuple[str, bytes]]
+"""Media type and bytes of images, by digest."""
+
+
+def page_of_runs(store: Store, run_ids: Sequence[str], redactor: Redactor) -> str:
+    """Raises: UnknownRun, RunUnreadable, StoreError; BadInput as ``shared_comparison`` does."""
+    return shared_comparison([shared_page.run_of(store, run_id) for run_id in run_ids], redactor)
+
+
+def shared_comparison(
+    runs: Sequence[tuple[Sequence[Event], Images]], redactor: Redactor, now_utc: datetime | None = None
+) -> str:
+    """Returns the page that compares runs that have ended.
+
+    Args:
+        runs: two or more: the events of each, and the images that it names.
+        redactor: what is hidden first, keys in any case.
+        now_utc: when the page is written; default: now.
+
+    Raises: BadInput for a run that goes on, too many runs, and a pattern that hides what a record needs.
+    """
+    if len(runs) > MOST_RUNS:
+        raise BadInput(f"a page compares at most {MOST_RUNS} runs, and these are {len(runs)}")
+    hidden: list[list[Event]] = []
+    passages: list[int] = []
+    for events, _ in runs:
+        before = redactor.count
+        hidden.append(redactor.events(events))
+        passages.append(redactor.count - before)
+    traces = [shared_page.ended_run(events) for events in hidden]
+    compared = [compare_runs(traces[0], trace) for trace in traces[1:]]
+    at, tasks = now_utc or datetime.now(UTC), list(dict.fromkeys(trace.task for trace in traces))
+    comparison = {
+        "written_by": shared_page.WRITTEN_BY,
+        "written_at_utc": at.isoformat(),
+        "redactions": redactor.count,
+        "title": tasks[0] if len(tasks) == 1 else f"{len(traces)} runs with {len(tasks)} tasks",
+        "facts": _facts(traces),
+        "view": packed(
+            {
+                "heads": HEADS,
+                "rows": run_rows(traces, compared) if len(traces) > 2 else [],
+                "pairs": [compared_view(each) for each in compared],
+            }
+        ),
+    }
+    data: dict[str, Any] = {
+        "shared-comparison": comparison,
+        "shared-parts": {"style": shared_page.styles_of(*STYLES), "images": {}},
+    }
+    there: set[str] = set()
+    for place, (trace, events) in enumerate(zip(traces, hidden, strict=True)):
+        images = {sha256: image for sha256, image in runs[place][1].items() if sha256 not in there}
+        there.update(images)
+        data[f"shared-run-{place}"] = shared_page.shared_run(trace, events, images, passages[place], at)
+    return shared_page.sealed_page("A comparison", data, shared_page.bundle_of("shared_comparison.js"))
+
+
+def _facts(traces: Sequence[RunTrace]) -> list[str]:
+    names = [letter(place) for place in range(len(traces))]
+    are = [f"{name} is {trace.run_id}" for name, trace in zip(names, traces, strict=True)]
+    found = [f"A comparison of {len(traces)} runs: {listed(are, len(traces))}."]
+    for told, said in (
+        ([trace.simulated for trace in traces], "The workers of {} are simulated."),
+        ([trace.imported is not None for trace in traces], "Imported before: {}."),
+    ):
+        if chosen := [name for name, true in zip(names, told, strict=True) if true]:
+            found.append(said.format("all" if len(chosen) == len(traces) else listed(chosen, len(traces))))
+    return found

@@ -18,8 +18,6 @@ from conductor_core.run.context_flow import (
     Part,
     PartKind,
     RoundContext,
-    ServerContext,
-    StepContext,
     sent_messages,
     source_name,
 )
@@ -30,11 +28,10 @@ from conductor_core.text import isolated
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import across, choose_run, download, open_link, start_link
-from pages.components.run_list.table import OFFERED, by_task, known, table
-from pages.components.style.figures import Figure, agent_dot, both_colours, layout, plain
-from pages.components.style.formats import RUN_STATUSES, ago, inert, listed, plural, server_name, step_status
-from pages.components.style.templates import html
+from pages.components.app.widgets import across, choose_run, download, fault_box, open_link, start_link
+from pages.components.run_list.table import OFFERED, by_task, known, run_label, table
+from pages.components.style.figures import Figure, both_colours, colour_name, layout, plain
+from pages.components.style.formats import html, listed, plural, run_status, step_status
 from storage import RunSummary
 
 TEMPLATE = "context/context"
@@ -78,21 +75,21 @@ def matrix_data(round_: RoundContext, agents: Sequence[str], chosen: Cell | None
         cells = [None if cell is None else _cell(cell, names) for cell in found]
         colour = both_colours(agent, agents)
         rows.append({"name": source_name(source), "agent": agent, "colour": colour, "cells": cells})
+    heads = [
+        {
+            "name": label(step.path),
+            "agent": step.agent,
+            "colour": both_colours(step.agent, agents),
+            "status": step_status(step.status),
+            "tokens": f"{step.tokens:,} in" if step.parts else "nothing sent",
+        }
+        for step in round_.steps
+    ]
     return {
-        "heads": [_head(step, agents) for step in round_.steps],
+        "heads": heads,
         "rows": rows,
         "chosen": None if chosen is None else cell_key(chosen.source, chosen.reader),
         "label": "Who saw what: a row for each output, a column for each step",
-    }
-
-
-def _head(step: StepContext, agents: Sequence[str]) -> dict[str, Any]:
-    return {
-        "name": label(step.path),
-        "agent": step.agent,
-        "colour": both_colours(step.agent, agents),
-        "status": step_status(step.status),
-        "tokens": f"{step.tokens:,} in" if step.parts else "nothing sent",
     }
 
 
@@ -100,33 +97,9 @@ def _cell(cell: Cell, names: dict[Path, str]) -> dict[str, Any]:
     sign, word = STATES[cell.state]
     of_source = "" if cell.source is None else f" of {names[cell.source]}"
     tokens = "" if cell.tokens is None else f", {cell.tokens:,} tokens"
-    return {
-        "key": cell_key(cell.source, cell.reader),
-        "state": cell.state,
-        "sign": sign,
-        "tokens": "" if cell.tokens is None else f"{cell.tokens:,}",
-        "said": f"{source_name(cell.source)}{of_source} for step {label(cell.reader)}: {word}{tokens}",
-    }
-
-
-def legend_html(states: set[CellState]) -> Markup:
-    return html(TEMPLATE, "legend", states=[each for each in STATES.items() if each[0] in states])
-
-
-def server_table_html(servers: Sequence[ServerContext], agents: Sequence[str], *, of_file: bool = False) -> Markup:
-    """Returns a table of what each server got: the question and the outputs against providers and hosts.
-
-    ``of_file``: whether only an imported file says so.
-    """
-    return html(
-        TEMPLATE,
-        "servers",
-        servers=servers,
-        names=[server_name(server.provider, server.host) for server in servers],
-        sources=[source_name(received.source) for received in servers[0].received],
-        dot=lambda agent: agent_dot(agent, agents),
-        of_file=of_file,
-    )
+    said = f"{source_name(cell.source)}{of_source} for step {label(cell.reader)}: {word}{tokens}"
+    known = {"key": cell_key(cell.source, cell.reader), "state": cell.state, "sign": sign, "said": said}
+    return {**known, "tokens": "" if cell.tokens is None else f"{cell.tokens:,}"}
 
 
 _component = cache(st.components.v2.component)  # made when it is first drawn: only a running app can make it
@@ -140,19 +113,14 @@ def matrix(round_: RoundContext, agents: Sequence[str], *, key: str) -> Cell | N
         key=key,
         data=matrix_data(round_, agents, chosen),
         default={"cell": None},
-        on_cell_change=_ignore,
+        on_cell_change=lambda: None,  # Streamlit wants a callback for each state that a component may set
         width="stretch",
         height="content",
     )
     return _chosen_cell(round_, result.cell)
 
 
-def _ignore() -> None:
-    """Does nothing: Streamlit wants a callback for each state that a component may set."""
-
-
 def _chosen_cell(round_: RoundContext, key: object) -> Cell | None:
-    """Returns the cell of this name; None for any other value, which a browser might send."""
     return next((cell for cell in round_.cells if cell_key(cell.source, cell.reader) == key), None)
 
 
@@ -171,15 +139,14 @@ def message_view(trace: RunTrace, cell: Cell | None, *, by_server: bool) -> None
     head, texts = said_and_texts(trace, cell)
     st.html(html(TEMPLATE, "said", head=head))
     for number, (title, text) in enumerate(texts):
-        st.html(text_html(title, text))
-        if len(text) > MOST_SHOWN:
-            download(
-                f"All {len(text):,} characters",
-                text,
-                f"{source_name(cell.source).replace(' ', '-')}.txt",
-                "text/plain",
-                f"whole-{number}",
-            )
+        # At most its beginning, with hidden characters written out.
+        shown = _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text[:MOST_SHOWN].replace("\r\n", "\n"))
+        cut = f", the first {MOST_SHOWN:,} of them" if len(text) > MOST_SHOWN else ""
+        about = ", ".join(filter(None, (title, plural(len(text), "character"))))
+        st.html(html(TEMPLATE, "message", head=f"{about}{cut}", text=shown))
+        if cut:
+            name = f"{source_name(cell.source).replace(' ', '-')}.txt"
+            download(f"All {len(text):,} characters", text, name, "text/plain", f"whole-{number}")
 
 
 def said_and_texts(trace: RunTrace, cell: Cell) -> tuple[str, list[tuple[str, str]]]:
@@ -216,36 +183,7 @@ def _titled(sent: tuple[Message, ...], place: int) -> tuple[str, str]:
     return f"message {place + 1} of {len(sent)}, {sent[place].role}", sent[place].text
 
 
-def text_html(title: str, text: str) -> Markup:
-    """Returns a text, at most its beginning, with hidden characters written out."""
-    shown = _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text[:MOST_SHOWN].replace("\r\n", "\n"))
-    cut = f", the first {MOST_SHOWN:,} of them" if len(text) > MOST_SHOWN else ""
-    head = ", ".join(filter(None, (title, plural(len(text), "character"))))
-    return html(TEMPLATE, "message", head=f"{head}{cut}", text=shown)
-
-
-# Prompts, and the flow from step to step.
-
-
-def prompts_html(round_: RoundContext, agents: Sequence[str]) -> Markup:
-    """Returns a row for each step: its prompt as a bar as long as its share of the longest prompt, then the parts.
-
-    What comes from a step has the colour of its agent; all else is ink.
-    """
-    names = {step.path: step.agent for step in round_.steps}
-    return html(
-        TEMPLATE,
-        "prompts",
-        steps=round_.steps,
-        longest=max((step.tokens for step in round_.steps), default=0),
-        dot=lambda agent: agent_dot(agent, agents),
-        colour=lambda path: both_colours(names.get(path, ""), agents),
-        part_name=part_name,
-    )
-
-
 def what_ifs_html(trace: RunTrace, found: WhatIf | None) -> Markup:
-    """Returns a table: the plan's worker calls without access, as planned, and with every access list ``"all"``."""
     if found is None:
         return html(TEMPLATE, "no_what_ifs")
     notes = ["Worker calls only, by estimate; every output is taken to stay as it is."]
@@ -270,52 +208,41 @@ def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figu
         return None
     places: dict[Path | None, int] = {None: 0} | {step.path: number for number, step in enumerate(begun, start=1)}
     agent_of: dict[Path | None, str] = {step.path: step.agent for step in begun}
-    links = [
-        (places[cell.source], places[cell.reader], cell.tokens or 0, cell)
-        for cell in round_.cells
-        if cell.state in ("granted", "passed_on") and cell.source in places and cell.reader in places
-    ]
+    read = [cell for cell in round_.cells if cell.state in ("granted", "passed_on")]
+    read = [cell for cell in read if cell.source in places and cell.reader in places]
     names = ["the task", *(f"{label(step.path)} · {plain(isolated(step.agent))}" for step in begun)]
-    colours = ["@tone-1", *(f"@{_colour(step.agent, agents)}" for step in begun)]
+    colours = ["@tone-1", *(f"@{colour_name(step.agent, agents)}" for step in begun)]
     flows = [
-        (source, target, tokens, _soft(agent_of.get(cell.source), agents)) for source, target, tokens, cell in links
+        (places[cell.source], places[cell.reader], cell.tokens or 0, _soft(agent_of.get(cell.source), agents))
+        for cell in read
     ]
-    said = [
-        f"{source_name(cell.source)} to step {label(cell.reader)}: {cell.tokens or 0:,} tokens" for *_, cell in links
-    ]
+    said = [f"{source_name(cell.source)} to step {label(cell.reader)}: {cell.tokens or 0:,} tokens" for cell in read]
     last = (None if round_.path else trace.last) or trace.step_at(round_.steps[-1].path)
     if last.path in places and last.output_sha256:
-        tokens = _written(trace, last.path)
+        # As those that read the output would count it.
+        tokens = Answer.recorded(last, trace.task).tokens
         names.append("the answer" if not round_.path else f"answer of step {label(round_.path)}")
         colours.append("@tone-0")
         flows.append((places[last.path], len(names) - 1, tokens, _soft(last.agent, agents)))
         said.append(f"{names[-1]}: {tokens:,} tokens")
     if not any(tokens for *_, tokens, _ in flows):
         return None
-    trace_ = {
-        "type": "sankey",
-        "arrangement": "fixed",
-        "textfont": {"color": "@ink", "size": 12},
-        "node": {
-            "label": names if len(begun) <= MOST_NAMED else [name.partition(" · ")[0] for name in names],
-            "customdata": names,
-            "color": colours,
-            "pad": 22,
-            "thickness": 14,
-            "line": {"width": 0},
-            "hovertemplate": "%{customdata}: %{value:,} tokens<extra></extra>",
-        },
-        "link": {
-            "source": [source for source, *_ in flows],
-            "target": [target for _, target, *_ in flows],
-            "value": [tokens for *_, tokens, _ in flows],
-            "color": [colour for *_, colour in flows],
-            "customdata": said,
-            "hovertemplate": "%{customdata}<extra></extra>",
-        },
+    nodes = {
+        "label": names if len(begun) <= MOST_NAMED else [name.partition(" · ")[0] for name in names],
+        "customdata": names,
+        "color": colours,
+        "pad": 22,
+        "thickness": 14,
+        "line": {"width": 0},
+        "hovertemplate": "%{customdata}: %{value:,} tokens<extra></extra>",
     }
+    columns = [list(column) for column in zip(*flows, strict=True)]
+    links = dict(zip(("source", "target", "value", "color"), columns, strict=True)) | {"customdata": said}
+    hover = {"hovertemplate": "%{customdata}<extra></extra>"}
+    drawn = {"type": "sankey", "arrangement": "fixed", "textfont": {"color": "@ink", "size": 12}}
     height = min(MOST_PX, max(LEAST_PX, ROW_PX * len(names)))
-    return {"data": [trace_], "layout": layout(height, right=12, margin={"l": 12, "r": 12, "t": 12, "b": 12})}
+    shape = layout(height, right=12, margin={"l": 12, "r": 12, "t": 12, "b": 12})
+    return {"data": [{**drawn, "node": nodes, "link": {**links, **hover}}], "layout": shape}
 
 
 def sankey_in_words(round_: RoundContext) -> str:
@@ -327,20 +254,8 @@ def sankey_in_words(round_: RoundContext) -> str:
     return f"Tokens from step to step: {'; '.join(flows)}"
 
 
-def _written(trace: RunTrace, path: Path) -> int:
-    """Returns the tokens of an output as those that read it would count them."""
-    workflow = trace.round_at(path[:-1]).workflow
-    if workflow is None:
-        raise ValueError(f"step {label(path)} has no plan")
-    return Answer.recorded(trace.step_at(path), workflow.steps[path[-1]], trace.task).tokens
-
-
-def _colour(agent: str, agents: Sequence[str]) -> str:
-    return f"agent-{agents.index(agent) % 8}" if agent in agents else "agent-none"
-
-
 def _soft(agent: str | None, agents: Sequence[str]) -> str:
-    return "@faint" if agent is None else f"@soft-{_colour(agent, agents)}"
+    return "@faint" if agent is None else f"@soft-{colour_name(agent, agents)}"
 
 
 MOST_RUNS = 30
@@ -353,27 +268,18 @@ def chosen_run() -> str | None:
         st.title("Context", anchor=False, width="content")
         try:
             runs = current().store.runs(limit=MOST_RUNS, without=REPLAY_PURPOSE, answers=run_id is None)
-            recent = {run.run_id: run for run in runs}
         except StoreError as error:
-            st.error(inert(str(error)), icon=":material/error:")
+            fault_box(error)
             return run_id
-        ids = [*([run_id] if run_id and run_id not in recent else []), *recent]
-        if ids:
-            words = {each: _run_label(each, recent.get(each)) for each in ids}
+        if ids := dict.fromkeys([*([run_id] if run_id else []), *(run.run_id for run in runs)]):
+            words = {run.run_id: run_label(run, run_status(run.status), plural(run.steps, "step")) for run in runs}
+            words = {each: words.get(each, f"run {each}") for each in ids}
             choose_run("Run", words, "context-run", "run", run_id, "Choose a run")
         if run_id:
             open_link(run_id)
     if run_id is None:
         _offer(runs)
     return run_id
-
-
-def _run_label(run_id: str, run: RunSummary | None) -> str:
-    if run is None:
-        return f"run {run_id}"
-    task = " ".join(run.task.split())[:80] or "no task"
-    facts = f"{plural(run.steps, 'step')} · {ago(run.created_at_utc)} · {run_id[-6:]}"
-    return f"{RUN_STATUSES[run.status][0]} {task} · {facts}"
 
 
 def _offer(recent: list[RunSummary]) -> None:

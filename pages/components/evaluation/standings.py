@@ -1,24 +1,36 @@
-"""An evaluation's figures, a row per orchestrator: from its summary, or from outcomes while it goes on; and as HTML.
+"""An evaluation: its figures, a row per orchestrator, from its summary, or from outcomes while it goes on; and as HTML.
 
-The HTML is the table, and the heat table by difficulty and family.
+Beside the table are the head, what the table leaves out, the runs, and the command that repeats the evaluation.
 """
 
 import csv
 import io
 import math
 import re
+import shlex
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
 from statistics import fmean
+from typing import Any, Literal
 
+import streamlit as st
 from markupsafe import Markup
 
+from conductor_core.engine.models import model_folder
+from conductor_core.errors import StoreError
 from conductor_core.lab.records import by_group, in_order
-from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome, Result
+from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome, Present, Result
+from conductor_core.run.events import RunCreated
+from conductor_core.run.values import Limits
+from conductor_core.settings import Settings
+from pages.components.app import places
+from pages.components.app.session import current
+from pages.components.app.widgets import across, fault_box, segments, select
+from pages.components.records.folders import State
 from pages.components.style.figures import Figure, layout, marks, plain, scatter
-from pages.components.style.formats import plural
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert, plural, seconds
 
 # Simulated parts, and what they mean for the figures.
 
@@ -61,36 +73,15 @@ def meaning(plan: EvaluationPlan) -> str:
     return SIMULATED_WORDS[parts[0]][1] if parts else ""
 
 
-SIMULATED = "simulated"
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One row, with the attributes of ``Result``. An interval is None while it is unknown, and where there is none.
+class Standing(Result):
+    """One row. An interval is None while it is unknown, and where there is none.
 
     ``tokens_per_task`` are the workers'. A ``computed`` row is no orchestrator of the plan: it is made of others'
     outcomes and has no runs to open.
     """
 
-    orchestrator: str
-    n: int
-    score: float
-    tokens_per_task: float
-    conductor_tokens_per_task: float
-    steps_per_task: float
-    usd_per_task: float | None
-    known_usd_per_task: float | None
-    latency_ms_per_task: float
-    by_difficulty: Mapping[str, float]
-    by_family: Mapping[str, float]
-    steps_by_difficulty: Mapping[str, float]
-    faults: int
-    difference: float | None
-    score_low: float | None = None
-    score_high: float | None = None
-    difference_low: float | None = None
-    difference_high: float | None = None
-    absent_named: int = 0
+    score_low: float | None = None  # type: ignore[assignment]  # only a whole evaluation has it
+    score_high: float | None = None  # type: ignore[assignment]
     computed: bool = False
 
 
@@ -119,15 +110,18 @@ def compared_with(plan: EvaluationPlan) -> str:
 
 def _from_result(result: Result, *, computed: bool = False) -> Standing:
     """Takes a row over. An interval of no width, which resampling identical outcomes gives, becomes None."""
-    known = result.model_dump(include={field.name for field in fields(Standing)})
+    known = result.model_dump() | {"computed": computed}
     for figure in ("score", "difference"):
         if known[f"{figure}_low"] == known[f"{figure}_high"]:
             known[f"{figure}_low"] = known[f"{figure}_high"] = None
-    return Standing(**known, computed=computed)
+    return Standing.model_validate(known)
 
 
 def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) -> Standing:
     costs = [outcome.cost_usd for outcome in own if outcome.cost_usd is not None]
+    # Without the first orchestrator, which has no difference to itself: the tasks that both have done.
+    theirs = {outcome.task_id: outcome.score for outcome in first or ()}
+    apart = [outcome.score - theirs[outcome.task_id] for outcome in own if outcome.task_id in theirs]
     return Standing(
         orchestrator=name,
         n=len(own),
@@ -142,18 +136,9 @@ def _so_far(name: str, own: Sequence[Outcome], first: Sequence[Outcome] | None) 
         by_family=by_group((outcome.family, outcome.score) for outcome in own),
         steps_by_difficulty=by_group((outcome.difficulty, outcome.steps) for outcome in own),
         faults=sum(outcome.fault is not None for outcome in own),
-        difference=_difference(own, first),
+        difference=fmean(apart) if apart else None,
         absent_named=sum(outcome.absent_named for outcome in own),
     )
-
-
-def _difference(own: Sequence[Outcome], first: Sequence[Outcome] | None) -> float | None:
-    """Returns the mean difference over the tasks that both have done. The first orchestrator has none to itself."""
-    if first is None:
-        return None
-    theirs = {outcome.task_id: outcome.score for outcome in first}
-    pairs = [outcome.score - theirs[outcome.task_id] for outcome in own if outcome.task_id in theirs]
-    return fmean(pairs) if pairs else None
 
 
 def difficulties(rows: Sequence[Standing]) -> list[str]:
@@ -246,10 +231,9 @@ def _one_line(text: str) -> str:
 
 
 def usd_words(row: Standing, *, simulated: bool) -> str:
-    """Returns ``SIMULATED`` where no worker could be paid. ``simulated`` says whether all workers are simulated."""
-    # Older records call a mixed pool simulated as well; what was paid there is shown all the same.
+    """Returns ``simulated`` where no worker could be paid. ``simulated`` says whether all workers are."""
     if simulated and row.usd_per_task == 0:
-        return SIMULATED
+        return "simulated"
     if row.usd_per_task is None:
         return f"at least {row.known_usd_per_task:.4f}" if row.known_usd_per_task else "unknown"
     return f"{row.usd_per_task:.4f}"
@@ -270,8 +254,6 @@ def signed(value: float) -> str:
     return f"{100 * value:+.1f}".replace("-", "−")
 
 
-# HTML.
-
 TEMPLATE = "evaluation/evaluation"
 HEADS = (
     "Score", "95 % interval", "", "Against {first}", "Worker tokens", "Conductor tokens", "USD", "Latency", "Steps",
@@ -284,7 +266,7 @@ HEAD_TITLES = {
 NO_INTERVAL = "No interval: not done yet, or too few or identical outcomes"
 
 
-def head_html(first: str) -> Markup:
+def table_head_html(first: str) -> Markup:
     return html(TEMPLATE, "table_head", names=HEADS, first=first, titles=HEAD_TITLES)
 
 
@@ -321,26 +303,26 @@ def pareto(rows: Sequence[Standing]) -> Figure:
     dotted = {"color": "@soft", "width": 1.4, "dash": "dot", "shape": "linear"}
     line = scatter("lines", [x for x, _ in path], [y for _, y in path], line=dotted, hoverinfo="skip")
     symbols = ["circle" if row.orchestrator in on_front else "circle-open" for row in rows]
+    said = [
+        f"{plain(row.orchestrator)}<br>{100 * row.score:.1f} %{interval(row.score_low, row.score_high)}<br>"
+        f"{row.tokens_per_task:,.0f} worker tokens, {row.steps_per_task:.1f} steps<extra></extra>"
+        for row in rows
+    ]
     points = scatter(
         "markers",
         [_tokens(row) for row in rows],
         [100 * row.score for row in rows],
         marker={"size": 9, "symbol": symbols, "color": colours, "line": {"width": 1.6}},
-        hovertemplate=[_hover(row) for row in rows],
+        hovertemplate=said,
     )
     if any(row.score_low is not None for row in rows):
-        points["error_y"] = {
-            "type": "data",
-            "symmetric": False,
-            "array": [100 * (_ends(row)[1] - row.score) for row in rows],
-            "arrayminus": [100 * (row.score - _ends(row)[0]) for row in rows],
-            "color": "@faint",
-            "thickness": 1.2,
-            "width": 3,
-        }
+        above = [100 * (_ends(row)[1] - row.score) for row in rows]
+        below = [100 * (row.score - _ends(row)[0]) for row in rows]
+        look = {"type": "data", "symmetric": False, "color": "@faint", "thickness": 1.2, "width": 3}
+        points["error_y"] = {**look, "array": above, "arrayminus": below}
     ticks = [size * factor for size in (1, 10, 100, 1000, 10_000, 100_000, 1_000_000) for factor in (1, 2, 5)]
     shape = layout(
-        _height(rows),
+        max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX),
         hovermode="closest",
         xaxis={
             "type": "log",
@@ -354,23 +336,11 @@ def pareto(rows: Sequence[Standing]) -> Figure:
         yaxis={"range": [max(100 * low, 0), 101], "title": {"text": "score, %", "standoff": 4}},
         margin={"l": 48, "r": 18, "t": 10, "b": 44},
     )
-    labels = [
-        {
-            "name": plain(row.orchestrator),
-            "x": _tokens(row),
-            "y": 100 * row.score,
-            "low": 100 * _ends(row)[0],
-            "high": 100 * _ends(row)[1],
-            "colour": colour,
-        }
-        for row, colour in zip(rows, colours, strict=True)
-    ]
+    labels = []
+    for row, colour in zip(rows, colours, strict=True):
+        at = {"x": _tokens(row), "y": 100 * row.score, "low": 100 * _ends(row)[0], "high": 100 * _ends(row)[1]}
+        labels.append({"name": plain(row.orchestrator), "colour": colour, **at})
     return {"data": [line, points], "layout": shape, "labels": labels, "path": path}
-
-
-def _height(rows: Sequence[Standing]) -> int:
-    """Returns the height in pixels of both figures, which stand side by side. Each row has a line in that of steps."""
-    return max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX)
 
 
 def _ends(row: Standing) -> tuple[float, float]:
@@ -381,13 +351,6 @@ def _ends(row: Standing) -> tuple[float, float]:
 def _tokens(row: Standing) -> float:
     """Returns the tokens, at least 1: a logarithmic axis has no 0."""
     return max(row.tokens_per_task, 1.0)
-
-
-def _hover(row: Standing) -> str:
-    return (
-        f"{plain(row.orchestrator)}<br>{100 * row.score:.1f} %{interval(row.score_low, row.score_high)}<br>"
-        f"{row.tokens_per_task:,.0f} worker tokens, {row.steps_per_task:.1f} steps<extra></extra>"
-    )
 
 
 def pareto_in_words(rows: Sequence[Standing]) -> str:
@@ -405,19 +368,16 @@ def steps_by_difficulty(rows: Sequence[Standing]) -> Figure:
         if (found := row.steps_by_difficulty.values())
     ]
     for name, mark in marks(difficulties(rows)).items():
-        shown = [
-            (at, row, row.steps_by_difficulty[name]) for at, row in enumerate(rows) if name in row.steps_by_difficulty
-        ]
-        said = [
-            f"{plain(row.orchestrator)}<br>{plain(name)}: {steps:.2f} steps<extra></extra>" for _, row, steps in shown
-        ]
+        shown = [(at, row) for at, row in enumerate(rows) if name in row.steps_by_difficulty]
+        xs, ys = [row.steps_by_difficulty[name] for _, row in shown], [at for at, _ in shown]
+        words = f"{plain(name)}: {{:.2f}} steps<extra></extra>"
+        said = [f"{plain(row.orchestrator)}<br>{words.format(x)}" for (_, row), x in zip(shown, xs, strict=True)]
         marker = {"symbol": mark.symbol, "size": 8, "color": "@ink", "line": {"width": 1.5}}
-        xs, ys = [steps for _, _, steps in shown], [at for at, _, _ in shown]
         traces.append(scatter("markers", xs, ys, marker=marker, hovertemplate=said))
     longest = max(len(row.orchestrator) for row in rows)
     title = {"text": "steps per task", "standoff": 6}
     shape = layout(
-        _height(rows),
+        max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX),  # as high as the figure beside it
         hovermode="closest",
         margin={"l": min(24 + 6.4 * longest, 190), "r": 14, "t": 10, "b": 44},
         xaxis={"rangemode": "tozero", "title": title, "showgrid": True, "gridcolor": "@line"},
@@ -437,3 +397,307 @@ def steps_in_words(rows: Sequence[Standing]) -> str:
         for row in rows
     ]
     return "Steps per task by difficulty. " + "; ".join(parts)
+
+
+ROUND_HEADS = ("second round opened", "asked again, and stopped")
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """By difficulty, the share of tasks with a second round, and of those that the Conductor, asked again, ended."""
+
+    orchestrator: str
+    opened: dict[str, float]
+    stopped: dict[str, float]
+
+
+def rounds(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Rounds]:
+    """Returns the shares of those ``rows`` that ever asked again.
+
+    It counts outcomes. A task without a plan has no round: in a mean of rounds it would hide another's second one.
+    """
+    found = []
+    for row in rows:
+        own = [each for each in record.outcomes if each.orchestrator == row.orchestrator]
+        if any(each.rounds > 1 or each.stops for each in own):
+            opened = _shares((each.difficulty, each.rounds > 1) for each in own)
+            found.append(Rounds(row.orchestrator, opened, _shares((each.difficulty, each.stops > 0) for each in own)))
+    return found
+
+
+def _shares(held: Iterable[tuple[str, bool]]) -> dict[str, float]:
+    """Returns the share of each difficulty. Tasks without one are a group named "" (``by_group`` leaves them out)."""
+    by_difficulty: defaultdict[str, list[bool]] = defaultdict(list)
+    for name, holds in held:
+        by_difficulty[name].append(holds)
+    return {name: fmean(each) for name, each in by_difficulty.items()}
+
+
+def rounds_html(found: Sequence[Rounds], rows: Sequence[Standing]) -> str:
+    if not found:
+        return ""
+    # Where the suite knows no difficulties, all tasks are one group without a name.
+    names = difficulties(rows) or [""]
+    groups = [(head, [name or "all" for name in names]) for head in ROUND_HEADS]
+    lines = [(each.orchestrator, [list(map(of.get, names)) for of in (each.opened, each.stopped)]) for each in found]
+    return html(TEMPLATE, "heat", kind="heat rounds", groups=groups, lines=lines)
+
+
+def subsets_html(present: Present, names: Sequence[str]) -> Markup:
+    shown = [name for name in names if any(name in each.scores for each in present.subsets)]
+    return html(TEMPLATE, "subsets", parts=present.subsets, names=shown)
+
+
+# The command that repeats an evaluation.
+
+SHORT = 12  # hex digits of a digest that tell models apart
+
+
+def command(plan: EvaluationPlan) -> str:
+    conductors = conductor_refs(plan)
+    options: dict[str, Any] = {
+        "suite": plan.suite,
+        "split": plan.split,
+        "limit": plan.tasks,
+        "seed": plan.seed,
+        "pool": plan.pool,
+        "orchestrators": ",".join(plan.orchestrators),
+        # Those that name their Conductor themselves (conductor:REF) need no option.
+        "conductor": next((ref for name, ref in conductors.items() if ":" not in name and name != "untrained"), None),
+        "untrained": conductors.get("untrained"),
+        "present": plan.settings.get("present"),
+        "fit-tasks": plan.settings.get("fit_tasks"),
+        "fit-suite": plan.settings.get("fit_suite"),
+        "max-steps": _other_limits(plan).get("max_steps"),
+    }
+    given = [(name, value) for name, value in options.items() if value is not None]
+    excluded = plan.settings.get("excluded")
+    given += [("exclude", agent) for agent in (excluded if isinstance(excluded, list | tuple) else ())]
+    return " ".join(("conductor evaluate", *(f"--{name} {shlex.quote(str(value))}" for name, value in given)))
+
+
+def missing_settings(plan: EvaluationPlan) -> list[str]:
+    """Returns a sentence on what to replace for each thing that the plan or this machine does not have."""
+    found = [
+        f"The Conductor “{ref}” (sha256 {digest[:SHORT]}) is not on this machine: give its folder."
+        for ref, digest in model_digests(plan).items()
+        if ref != "tiny" and model_folder(ref, Settings()) is None
+    ]
+    limits = {name: value for name, value in _other_limits(plan).items() if name != "max_steps"}
+    if limits:
+        said = ", ".join(f"{name} {'none' if value is None else value}" for name, value in limits.items())
+        found.append(f"Its runs had other limits, which are settings: {said}.")
+    if plan.suite != "rehearsal":
+        found.append(f"If the suite {plan.suite} is a file, give its path.")
+    if plan.pool not in (ALL_SIMULATED, "paper"):
+        found.append(f"The pool {plan.pool} is a file: give its path.")
+    if not workers_simulated(plan):
+        found.append("It asks the workers again, at their price.")
+    return found
+
+
+def conductor_refs(plan: EvaluationPlan) -> dict[str, str]:
+    return _texts(plan.settings.get("conductors"))
+
+
+def model_digests(plan: EvaluationPlan) -> dict[str, str]:
+    return _texts(plan.settings.get("models_sha256"))
+
+
+def _texts(given: object) -> dict[str, str]:
+    """Reads a mapping of texts. Anything else counts as empty: nothing checks settings when a plan is read."""
+    return {str(key): str(value) for key, value in given.items()} if isinstance(given, Mapping) else {}
+
+
+def _other_limits(plan: EvaluationPlan) -> dict[str, Any]:
+    limits, usual = plan.settings.get("limits"), Limits().model_dump(mode="json")
+    if not isinstance(limits, Mapping):
+        return {}
+    return {name: limits[name] for name, value in usual.items() if limits.get(name, value) != value}
+
+
+# The head.
+
+
+def head_html(record: EvaluationRecord, state: State, quiet: str) -> Markup:
+    """Returns the whole head. ``quiet`` says in words how long ago the record was last written."""
+    plan, simulated, progress, missing, how_on = record.plan, simulated_parts(record.plan), None, None, None
+    if state != "ended":  # how many of all runs are done, each task through each orchestrator
+        done = len({(outcome.orchestrator, outcome.task_id) for outcome in record.outcomes})
+        progress = (done, plan.tasks * len(plan.orchestrators))
+    if record.summary is not None and len(record.outcomes) < (all_ := record.summary.n * len(plan.orchestrators)):
+        missing = (len(record.outcomes), all_)
+    if state == "stopped":
+        # The command that continues reads outcomes strictly and makes the summary again.
+        first = "Remove each line that cannot be read; then it" if record.broken_lines else "It"
+        how_on = (first, f"{command(plan)} --name {shlex.quote(record.folder.name)} --resume")
+    rows: defaultdict[str, list[str]] = defaultdict(list)  # of each Conductor: only this says what "untrained" is
+    digests = model_digests(plan)
+    for name, ref in conductor_refs(plan).items():
+        rows[ref].append(name.removesuffix(f":{ref}"))  # conductor:REF says its REF a second time
+    return html(
+        TEMPLATE,
+        "head",
+        plan=plan,
+        state=state,
+        quiet=quiet,
+        simulated=SIMULATED_WORDS[simulated[0]][0] if simulated else None,
+        progress=progress,
+        missing=missing,
+        how_on=how_on,
+        conductors=[(ref, digests.get(ref, ""), ", ".join(dict.fromkeys(names))) for ref, names in rows.items()],
+    )
+
+
+ROWS = 20
+FILTERS = ("difficulty", "family")
+RIGHT = 0.5
+Which = Literal["all", "wrong", "right", "mine", "theirs", "both", "neither"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    own: Outcome
+    other: Outcome | None = None
+
+    def falls_under(self, which: Which) -> bool:
+        own, other = right(self.own), self.other is not None and right(self.other)
+        wanted: Mapping[Which, tuple[bool | None, bool | None]] = {
+            "right": (True, None), "wrong": (False, None), "mine": (True, False), "theirs": (False, True),
+            "both": (True, True), "neither": (False, False),
+        }  # fmt: skip
+        return all(want in (None, found) for want, found in zip(wanted.get(which, ()), (own, other), strict=False))
+
+
+def right(outcome: Outcome) -> bool:
+    return outcome.score >= RIGHT
+
+
+def pairs(record: EvaluationRecord, orchestrator: str, other: str | None) -> list[Pair]:
+    """Returns the tasks that ``orchestrator`` has done; with ``other``, only those that both have done."""
+    own = [outcome for outcome in record.outcomes if outcome.orchestrator == orchestrator]
+    if other is None:
+        return [Pair(outcome) for outcome in own]
+    theirs = {outcome.task_id: outcome for outcome in record.outcomes if outcome.orchestrator == other}
+    return [Pair(outcome, theirs[outcome.task_id]) for outcome in own if outcome.task_id in theirs]
+
+
+def runs_view(record: EvaluationRecord, orchestrator: str) -> None:
+    other = _compare_with(record, orchestrator)
+    difficulty, family = kept = [st.session_state.get(f"runs-{field}") for field in FILTERS]
+    found = [
+        pair
+        for pair in pairs(record, orchestrator, other)
+        if difficulty in (None, pair.own.difficulty) and family in (None, pair.own.family)
+    ]
+    which = _which(found, orchestrator, other)
+    shown = sorted((pair for pair in found if pair.falls_under(which)), key=lambda pair: pair.own.score)
+    if not shown:
+        st.caption("No task falls under this.")
+        return
+    # Another question has a key of its own, so that it begins with its first page.
+    subject = f"{record.folder.name}/{orchestrator}/{other}/{which}/{kept}"
+    rows, foot = st.container(), across("runs-paging")
+    first, pages = 0, -(-len(shown) // ROWS)
+    if pages > 1:
+        with foot:
+            page = st.pagination(pages, key=f"runs-page-{sha256(subject.encode(errors='replace')).hexdigest()[:12]}")
+            first = (min(page, pages) - 1) * ROWS  # runs are replaced while an evaluation goes on
+            st.caption(f"{first + 1} to {min(first + ROWS, len(shown))} of {len(shown)}", width="content")
+    with rows:
+        _rows(record, shown[first : first + ROWS], other)
+
+
+def _compare_with(record: EvaluationRecord, orchestrator: str) -> str | None:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="runs-filters"):
+        others = [name for name in record.plan.orchestrators if name != orchestrator]
+        words = {None: "compare with none"} | {name: f"beside {name}" for name in others}
+        other = select("Compare with", words, "runs-other", format_func=words.__getitem__)
+        done = [outcome for outcome in record.outcomes if outcome.orchestrator == orchestrator]
+        for field in FILTERS:
+            names: dict[str | None, str] = {None: f"any {field}"}
+            names |= {name: name.replace("_", " ") for name in (str(getattr(outcome, field)) for outcome in done)}
+            select(field.capitalize(), names, f"runs-{field}", format_func=names.__getitem__)
+    return other if other in others else None
+
+
+def _which(found: Sequence[Pair], orchestrator: str, other: str | None) -> Which:
+    words: dict[Which, str] = {"all": "all"}
+    if other is None:
+        words |= {"wrong": "✕ wrong", "right": "✓ right"}
+    else:
+        words |= {"mine": f"only {orchestrator}", "theirs": f"only {other}"}
+        words |= {"both": "both right", "neither": "both wrong"}
+    counts = {which: sum(pair.falls_under(which) for pair in found) for which in words}
+    said = {which: f"{inert(word)} · {counts[which]}" for which, word in words.items()}
+    key = f"runs-which-{'one' if other is None else 'two'}"
+    chosen = segments("Which", words, key, default="all", required=True, format_func=said.__getitem__)
+    return chosen if chosen in words else "all"
+
+
+def _rows(record: EvaluationRecord, shown: Sequence[Pair], other: str | None) -> None:
+    try:
+        tasks = {each.run_id: _task(each.run_id) for pair in shown for each in (pair.own, pair.other) if each}
+    except StoreError as error:
+        fault_box(error)
+        return
+    if absent := sum(tasks[pair.own.run_id] is None for pair in shown):
+        _say_absent(record.plan, absent, len(shown))
+    with st.container(key="outcomes"):
+        with st.container(key="outcome-row-head", horizontal=True):
+            st.html(html("run_list/run_list", "name_head", name="Task"))
+            heads = (
+                "Outcome",
+                *(["Theirs"] if other else ()),
+                "Difficulty",
+                "Family",
+                Markup("Worker<br>tokens"),
+                "Steps",
+                "Time",
+            )
+            st.html(html(TEMPLATE, "cells", cells=heads, head=True, wide=other is not None), width="content")
+        for number, pair in enumerate(shown):
+            with st.container(key=f"outcome-row-{number}", horizontal=True):
+                _row(pair, tasks, say_absent=absent < len(shown))
+
+
+def _say_absent(plan: EvaluationPlan, absent: int, shown: int) -> None:
+    where = f" ({inert(plan.database)})" if plan.database else ""
+    none_here = absent == shown
+    these = "These runs were" if none_here else f"{plural(absent, 'run')} of these {shown} were"
+    st.caption(
+        f":material/link_off: {these} made in another database{where}, not in this one, and cannot be opened here."
+        + (" This command makes the same evaluation with runs that open:" if none_here else "")
+    )
+    if none_here:
+        # st.code would block the browser with its highlighter for half a second.
+        st.html(html(TEMPLATE, "command", text=command(plan)))
+        if missing := missing_settings(plan):
+            st.caption(inert(" ".join(missing)))
+
+
+def _task(run_id: str) -> str | None:
+    """Returns the task of a run; None if this database does not have the run."""
+    first = current().store.events(run_id, limit=1)
+    return first[0].event.request.task if first and isinstance(first[0].event, RunCreated) else None
+
+
+def _row(pair: Pair, tasks: Mapping[str, str | None], *, say_absent: bool) -> None:
+    own, other = pair.own, pair.other
+    task = tasks[own.run_id]
+    if task is None:
+        st.html(html(TEMPLATE, "absent", outcome=own, said=say_absent))
+    else:
+        st.page_link(
+            places.RUN,
+            label=inert(task[:300]) or inert(own.task_id),
+            query_params={"run": own.run_id},
+            width="stretch",
+            help=inert(f"{own.task_id}, run {own.run_id}"),
+        )
+    if other is not None and tasks[other.run_id] is not None:
+        st.page_link(places.RUN, label="theirs", query_params={"run": other.run_id}, icon=":material/open_in_new:")
+    cells: list[str] = [html(TEMPLATE, "mark", outcome=each, right=right(each)) for each in (own, other) if each]
+    cells += [own.difficulty, own.family.replace("_", " "), f"{own.tokens:,}", str(own.steps)]
+    cells.append(seconds(own.duration_ms))
+    st.html(html(TEMPLATE, "cells", cells=cells, head=False, wide=other is not None), width="content")

@@ -5,7 +5,7 @@ Python gives it a run's id and hears back what the person chose. Tokens never pa
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 import streamlit as st
 
@@ -19,21 +19,9 @@ _component = st.components.v2.component(
 )
 
 _Kind = Literal[
-    "edit",
-    "kept-edit",
-    "throw-edit",
-    "export",
-    "again",
-    "go-on",
-    "workers",
-    "blame",
-    "open-run",
-    "tree",
-    "way-conductor",
-    "way-pool",
-    "way-other-pool",
-    "way-settings",
-]
+    "edit", "kept-edit", "throw-edit", "export", "again", "go-on", "workers", "blame", "open-run", "tree",
+    "way-conductor", "way-pool", "way-other-pool", "way-settings",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,34 +41,13 @@ class Intent:
     name: str = ""
 
 
-def _ignore() -> None:
-    """Does nothing: Streamlit wants a callback for each trigger that a component may set."""
+class Data(TypedDict, total=False):
+    """What the component is told beside the run's id.
 
-
-def live_workflow(
-    run_id: str | None,
-    *,
-    key: str,
-    editable: bool = False,
-    go_on: str | None = None,
-    ways: Mapping[str, str] | None = None,
-    kept: Sequence[Mapping[str, str]] = (),
-    kin: Mapping[str, str] | None = None,
-    editor: dict[str, Any] | None = None,
-    edited: dict[str, Any] | None = None,
-    taken: dict[str, Any] | None = None,
-    said: str = "",
-    ended: bool = True,
-    on_intent: Callable[[], None] = _ignore,
-) -> Intent | None:
-    """Shows the run live or as it ended; None: the empty state. Call it with the same ``key`` at every rerun.
-
-    Returns what the person asked for, if anything.
-
-    Args:
+    Attributes:
         editable: whether the page has an editor to open; the component then offers it.
         go_on: what a button in the bar offers, in a word or two; None: nothing.
-        ways: what else a failed run offers there, in words, by the kind of the intent.
+        ways: what else a failed run offers there: the kind of the intent, and words.
         kept: the edits of this run that were not run, as ``draft_store.offered`` makes them.
         kin: as ``lineage.kin`` returns it. editor: the open plan editor, as ``editing.as_data`` makes it.
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` or ``drawn_new_plan`` makes it.
@@ -88,30 +55,42 @@ def live_workflow(
         said: what the last change of the plan was, for those who do not see it.
         ended: whether the page is drawn as that of a run that has ended. If it is not, the component's sight of the end
             brings a rerun.
-        on_intent: called before the rerun in which an intent is returned.
     """
-    data = {
-        "run_id": run_id,
-        "editable": editable,
-        "go_on": go_on,
-        "ways": list((ways or {}).items()),
-        "kept": list(kept),
-        "kin": kin,
-        "editor": editor,
-        "edited": edited,
-        "taken": taken,
-        "said": said,
-        "ended": ended,
-    }
+
+    editable: bool
+    go_on: str | None
+    ways: Sequence[tuple[str, str]]
+    kept: Sequence[Mapping[str, str]]
+    kin: Mapping[str, str] | None
+    editor: dict[str, Any] | None
+    edited: dict[str, Any] | None
+    taken: dict[str, Any] | None
+    said: str
+    ended: bool
+
+
+_NOTHING: Data = {
+    "editable": False, "go_on": None, "ways": (), "kept": (), "kin": None, "editor": None, "edited": None,
+    "taken": None, "said": "", "ended": True,
+}  # fmt: skip
+
+
+def live_workflow(
+    run_id: str | None, *, key: str, on_intent: Callable[[], None] = lambda: None, **data: Unpack[Data]
+) -> Intent | None:
+    """Shows the run live or as it ended; None: the empty state. Call it with the same ``key`` at every rerun.
+
+    Returns what the person asked for, if anything. ``on_intent`` is called before the rerun in which it is returned.
+    """
     result = _component(
         key=key,
-        data=data,
+        data={"run_id": run_id, **_NOTHING, **data},
         on_intent_change=on_intent,
         # The end is a state, no trigger: of two triggers that wait for a busy server only the later one arrives, and
         # the end of a run must not displace what the person asks for at that moment. So are changes of the plan.
         default={"ended": None, "changes": None},
-        on_ended_change=_ignore,
-        on_changes_change=_ignore,
+        on_ended_change=lambda: None,
+        on_changes_change=lambda: None,
         width="stretch",
         height="content",
     )
@@ -136,7 +115,6 @@ def _intent(value: Any) -> Intent | None:
     if not isinstance(value.get("run_id"), str | None):
         return None
     path, name = value.get("path"), value.get("name")
-    name = name if isinstance(name, str) else ""
-    if not isinstance(path, list) or not all(isinstance(index, int) for index in path):
-        return Intent(value["kind"], value["run_id"], name=name)
-    return Intent(value["kind"], value["run_id"], tuple(path), name)
+    whole = isinstance(path, list) and all(isinstance(index, int) for index in path)
+    named = name if isinstance(name, str) else ""
+    return Intent(value["kind"], value["run_id"], tuple(path) if whole and path else None, named)

@@ -57,20 +57,11 @@ def network_data(layout: GraphLayout) -> dict[str, Any]:
     network = Network(directed=True)
     network.toggle_physics(False)
     for node in layout.nodes:
-        network.add_node(
-            label(node.path),
-            label=label(node.path),
-            shape="custom",
-            y=node.y,
-            path=list(node.path),
-            layer=node.layer,
-        )
+        name = label(node.path)
+        network.add_node(name, label=name, shape="custom", y=node.y, path=list(node.path), layer=node.layer)
     for edge in layout.edges:
-        network.add_edge(
-            label(edge.source),
-            label(edge.target),
-            id=f"{label(edge.source)}-{label(edge.target)}",
-        )
+        ends = label(edge.source), label(edge.target)
+        network.add_edge(*ends, id="-".join(ends))
     nodes, edges, *_ = network.get_network_data()
     return {"nodes": nodes, "edges": edges, "bands": [{"path": list(band.path)} for band in layout.bands]}
 
@@ -171,9 +162,11 @@ def _round_bars(round_: RoundTrace, trace: RunTrace, *, critical: bool) -> Itera
         start_ms, named = round_.started_ms or 0.0, f"{label(round_.path)} · plan" if round_.path else "plan"
         text = _text("", seconds(round_.duration_ms), critical)
         yield Bar(round_.path, named, "conductor", depth, start_ms, round_.duration_ms, critical, text)
-    on_path = critical_steps(round_, trace) if critical else ()
+    durations_ms, on_path = [_duration_ms(step, trace) for step in round_.steps], set[int]()
+    if critical and round_.workflow is not None and durations_ms:
+        on_path = {index for index in critical_path(round_.workflow, durations_ms) if durations_ms[index] > 0}
     for step in round_.steps:
-        duration_ms, on_it = _duration_ms(step, trace), step.index in on_path
+        duration_ms, on_it = durations_ms[step.index], step.index in on_path
         mark = "" if step.status == "completed" else step_status(step.status)
         took = "" if step.started_ms is None or step.status in ("reused", "written") else seconds(duration_ms)
         named, text = f"{label(step.path)} · {step.agent}", _text(mark, took, on_it)
@@ -184,13 +177,6 @@ def _round_bars(round_: RoundTrace, trace: RunTrace, *, critical: bool) -> Itera
 
 def _text(mark: str, took: str, critical: bool) -> str:
     return " · ".join(filter(None, (mark, took, "critical path" if critical else "")))
-
-
-def critical_steps(round_: RoundTrace, trace: RunTrace) -> tuple[int, ...]:
-    if round_.workflow is None or not round_.steps:
-        return ()
-    durations_ms = [_duration_ms(step, trace) for step in round_.steps]
-    return tuple(index for index in critical_path(round_.workflow, durations_ms) if durations_ms[index] > 0)
 
 
 def critical_path_ms(trace: RunTrace) -> float:

@@ -28,7 +28,7 @@ from conductor_core.run.redaction import Redactor
 from conductor_core.run.share import SharedRun, image_parts, inert_json, packed, packed_events
 from conductor_core.run.trace import RunTrace, begin, fold
 from pages.components.live_workflow.messages import LiveView, conclusion_of
-from pages.components.style.templates import html
+from pages.components.style.formats import html
 from storage import Store, StoredEvent
 
 
@@ -139,7 +139,8 @@ def sealed_page(title: str, data: Mapping[str, Any], module: str, scripts: Seque
 
     ``title``: of our own words alone. ``data``: what becomes JSON, by the id of its element.
     """
-    digests = " ".join(f"'sha256-{_digest(script)}'" for script in (*scripts, module))
+    sums = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in (*scripts, module))
+    digests = " ".join(f"'sha256-{each}'" for each in sums)
     policy = (
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data:; font-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -170,10 +171,6 @@ def styles_of(*names: str) -> str:
 
 def read_text(file: Path) -> str:
     return file.read_text(encoding="utf-8")
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 WRITTEN_BY = f"conductor-inspector {__version__}"
@@ -223,7 +220,17 @@ def shared_page(
     stored = [StoredEvent(number, event) for number, event in enumerate(hidden, 1)]
     view = packed({"finished": LiveView(trace, len(stored)).snapshot(), "recording": recording(stored)})
     run = shared_run(trace, hidden, images, redactor.count, now_utc or datetime.now(UTC), view)
-    return _page(trace, run, images)
+    texts = [run.task, *_texts(trace)]
+    drawn = bool((conclusion_of(trace) or {}).get("formula")) or any(map(_FORMULA.search, texts))
+    parts = {
+        "style": styles_of("style.css", "graph.css", "timeline.css", "prose.css", "reader.css"),
+        "formulas": _katex_styles() if drawn else None,
+        "images": {sha256: data_url_of(media_type, data) for sha256, (media_type, data) in images.items()},
+    }
+    scripts = [_katex("katex.min.js")] if drawn else []
+    if drawn and any(map(_CHEMISTRY.search, texts)):
+        scripts.append(_katex("mhchem.min.js"))
+    return sealed_page("A run", {"shared-run": run, "shared-parts": parts}, bundle_of("shared.js"), scripts)
 
 
 def ended_run(events: Sequence[Event]) -> RunTrace:
@@ -255,20 +262,6 @@ def shared_run(
         record=packed_events(events),
         view=view,
     )
-
-
-def _page(trace: RunTrace, run: SharedRun, images: Mapping[str, tuple[str, bytes]]) -> str:
-    texts = [run.task, *_texts(trace)]
-    drawn = bool((conclusion_of(trace) or {}).get("formula")) or any(map(_FORMULA.search, texts))
-    parts = {
-        "style": styles_of("style.css", "graph.css", "timeline.css", "prose.css", "reader.css"),
-        "formulas": _katex_styles() if drawn else None,
-        "images": {sha256: data_url_of(media_type, data) for sha256, (media_type, data) in images.items()},
-    }
-    scripts = [_katex("katex.min.js")] if drawn else []
-    if drawn and any(map(_CHEMISTRY.search, texts)):
-        scripts.append(_katex("mhchem.min.js"))
-    return sealed_page("A run", {"shared-run": run, "shared-parts": parts}, bundle_of("shared.js"), scripts)
 
 
 def _texts(trace: RunTrace) -> Iterator[str]:

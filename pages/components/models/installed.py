@@ -4,7 +4,7 @@ Around are room, memory, whether the hub answers, and models from elsewhere.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from typing import Any
@@ -15,15 +15,22 @@ from markupsafe import Markup
 from conductor_core.engine import models as core
 from conductor_core.engine import offers
 from conductor_core.engine.models import MachineModel
-from conductor_core.errors import InspectorError
 from conductor_core.settings import Settings
 from conductor_core.text import plain
 from pages.components.app.session import current
-from pages.components.app.widgets import dialog_scheme, fault_box, rerun_when
+from pages.components.app.widgets import (
+    across,
+    button,
+    dialog_scheme,
+    kept_fault,
+    rerun_when,
+    search_field,
+    show_fault,
+    text_button,
+)  # fmt: skip
 from pages.components.run import settings
 from pages.components.run.preflight import asked_servers
-from pages.components.style.formats import inert
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert
 
 TEMPLATE = "models/models"
 HEADS = ("Conductor", "Size", "Memory it needs", "A plan here", "On this machine")
@@ -52,13 +59,10 @@ def seconds(value: float) -> str:
     return f"about {value:.0f} s" if value < 100 else f"about {value / 60:.0f} min"
 
 
-def head() -> Markup:
-    return html(TEMPLATE, "machine_head", names=HEADS)
-
-
 def cells(model: MachineModel) -> Markup:
     """Draws what is known of a Conductor: who, size, memory, seconds, state."""
-    drawn = (_who(model), _size(model), _memory(model), _plan(model), _state(model))
+    size = parameters(model.parameters) if model.parameters else "—", gb(model.size_bytes) if model.size_bytes else ""
+    drawn = (_who(model), size, _memory(model), _plan(model), _state(model))
     fault = model.fault or (model.download.reason if model.download.state == "failed" else model.timing_fault)
     return html(TEMPLATE, "machine_model", cells=list(zip(HEADS, drawn, strict=True)), fault=fault)
 
@@ -73,38 +77,25 @@ def _who(model: MachineModel) -> tuple[str, str]:
         "server": f"on {model.server}",
     }[model.where]
     licence = model.licence or ("" if model.where == "server" else "licence unknown")
-    told = (whence, model.quantisation, licence) if model.where == "file" else (licence, whence)
+    told = (whence, model.quantisation, licence, model.note) if model.where == "file" else (licence, whence)
     said = " · ".join(filter(None, told))
     name = model.name.partition(": ")[2] or model.name
     more = plain(f"{model.ref} ({model.model})" if model.owner else model.ref)
     return html(TEMPLATE, "who", name=name, title=more), html(TEMPLATE, "titled", words=said)
 
 
-def _size(model: MachineModel) -> tuple[str, str]:
-    count = parameters(model.parameters) if model.parameters else "—"
-    return count, gb(model.size_bytes) if model.size_bytes else ""
-
-
 def _memory(model: MachineModel) -> tuple[str, str]:
     if not model.needs or model.memory is None:
         return ("the server's", "") if model.where == "server" else ("—", "")
-    if model.where == "file":
-        return _memory_of_file(model)
-    needs = [(need, gb(need.needed_bytes).removesuffix(" GB")) for need in model.needs]
-    unit = " GB" if model.needs[0].needed_bytes >= 1e8 else ""
-    some = "" if model.fits else ": too large"
-    drawn = html(TEMPLATE, "memory", needs=needs, unit=unit)
-    return drawn, f"of {gb(model.memory.total_bytes)} {model.memory.label}{some}"
-
-
-def _memory_of_file(model: MachineModel) -> tuple[str, str]:
-    """Says what a file needs, against what is free now: other programs may have the rest."""
-    [need] = model.needs
-    free = core.free_memory()
-    drawn = html(TEMPLATE, "memory", needs=[(need, gb(need.needed_bytes))], unit="", named=False)
-    if free is None or not need.fits:
-        return drawn, f"of {gb(model.memory.total_bytes)} {model.memory.label}" if model.memory else ""
-    return drawn, f"of {gb(free)} free{': close other programs' if need.needed_bytes > free else ''}"
+    of, first = f"of {gb(model.memory.total_bytes)} {model.memory.label}", model.needs[0]
+    if model.where != "file":
+        needs = [(need, gb(need.needed_bytes).removesuffix(" GB")) for need in model.needs]
+        drawn = html(TEMPLATE, "memory", needs=needs, unit=" GB" if first.needed_bytes >= 1e8 else "")
+        return drawn, f"{of}{'' if model.fits else ': too large'}"
+    drawn, free = html(TEMPLATE, "memory", needs=[(first, gb(first.needed_bytes))], unit="", named=False), None
+    if first.fits and (free := core.free_ram_bytes()) is not None:  # other programs may have the rest
+        of = f"of {gb(free)} free{': close other programs' if first.needed_bytes > free else ''}"
+    return drawn, of
 
 
 def _plan(model: MachineModel) -> tuple[str, str]:
@@ -129,42 +120,25 @@ def _state(model: MachineModel) -> tuple[str, str]:
     if model.fault:
         return "✕ cannot be used", ""
     if download.state == "here":
-        said = {
-            "server": "its server answers",
-            "shipped": "",
-            "folder": "a folder of yours",
-            "file": "used where it lies",
-        }
-        return "✓ ready", said.get(model.where, "downloaded")
+        said = {"server": "its server answers", "shipped": "", "folder": "a folder of yours"}
+        return "✓ ready", {**said, "file": "used where it lies"}.get(model.where, "downloaded")
     if not model.fits and not download.here_bytes:
         return "✕ too large", "for this memory"
-    if download.moving or download.here_bytes:
-        return _progress(model)
-    if download.state == "failed":
-        return "✕ failed", "nothing is here"
-    return "↓ not here", ""
-
-
-def _progress(model: MachineModel) -> tuple[str, str]:
-    """Draws a bar between two lines: how much is here, and how fast it goes on."""
-    download = model.download
+    if not download.moving and not download.here_bytes:
+        return ("✕ failed", "nothing is here") if download.state == "failed" else ("↓ not here", "")
+    # A bar between two lines: how much is here, and how fast it goes on.
     whole = download.all_bytes or model.size_bytes
     share = min(1.0, download.here_bytes / whole) if whole else 0.0
     amount = f"{gb(download.here_bytes)} of {gb(whole)}" if whole else gb(download.here_bytes)
-    bar = {"name": model.name, "state": download.state, "amount": amount, "share": share}
-    return html(TEMPLATE, "download", **bar), _how_fast(model, whole)
-
-
-def _how_fast(model: MachineModel, whole: int) -> str:
-    download = model.download
+    words = {"waiting": "waits for its turn", "running": "↓ begins", "paused": "‖ paused", "failed": "✕ failed"}
+    how_fast = words.get(download.state, "")
     if download.elsewhere:
-        return "another program downloads it"
-    if download.bytes_per_s and whole:
+        how_fast = "another program downloads it"
+    elif download.bytes_per_s and whole:
         left_s = (whole - download.here_bytes) / download.bytes_per_s
-        return f"{gb(download.bytes_per_s)}/s · {left(left_s)} left"
-    return {"waiting": "waits for its turn", "running": "↓ begins", "paused": "‖ paused", "failed": "✕ failed"}.get(
-        download.state, ""
-    )
+        how_fast = f"{gb(download.bytes_per_s)}/s · {left(left_s)} left"
+    bar = html(TEMPLATE, "download", name=model.name, state=download.state, amount=amount, share=share)
+    return bar, how_fast
 
 
 EVERY_S = 1.0  # between two drawings of a download
@@ -180,15 +154,8 @@ def filtered(models: Sequence[MachineModel]) -> Sequence[MachineModel]:
     """Draws a field that narrows a long list, and returns what it leaves."""
     if len(models) <= _MANY:
         return models
-    said = st.text_input(
-        "Filter the models",
-        key=_FILTER,
-        placeholder=f"Filter {len(models)} models",
-        label_visibility="collapsed",
-        icon=":material/search:",
-        width=320,
-    )
-    wanted = (said or "").casefold().split()
+    said = search_field(_FILTER, "Filter the models", placeholder=f"Filter {len(models)} models", width=320)
+    wanted = said.casefold().split()
     left = [each for each in models if all(word in f"{each.name} {each.owner}".casefold() for word in wanted)]
     if not left:
         st.caption("No model has such a name.")
@@ -198,13 +165,12 @@ def filtered(models: Sequence[MachineModel]) -> Sequence[MachineModel]:
 def rows(models: Sequence[MachineModel], asked: str) -> None:
     """Draws all rows. ``asked``: the Conductor that the address names, which is marked."""
     st.session_state.pop(_WHOLE, None)  # the whole page is being drawn
-    if message := st.session_state.pop(_FAULT, None):
-        fault_box(message)
+    show_fault(_FAULT)
     if said := st.session_state.pop(_SAID, None):
         st.toast(said, icon=":material/check_circle:")
     with st.container(key="machine-models"):
         with st.container(key="model-row-head", horizontal=True):
-            st.html(head())
+            st.html(html(TEMPLATE, "machine_head", names=HEADS))
         for number, model in enumerate(models):
             marked = "asked-" if model.ref == asked else ""
             with st.container(key=f"model-row-{marked}{number}"):
@@ -216,7 +182,7 @@ def _moving(model: MachineModel) -> bool:
 
 
 def _row(number: int, model: MachineModel, *, marked: bool) -> None:
-    moving = _moving(model)
+    moving = model.timing or model.download.moving
 
     @st.fragment(run_every=EVERY_S if moving else None)
     def draw() -> None:
@@ -224,121 +190,79 @@ def _row(number: int, model: MachineModel, *, marked: bool) -> None:
             st.rerun()
         fixed = model.where in ("server", "file")
         now = model if fixed else core.machine_model(model.ref, current().settings)
-        if _moving(now) != moving or now.here != model.here:
+        if (now.timing or now.download.moving) != moving or now.here != model.here:
             settings.conductor_options.clear()
             st.rerun()
-        with st.container(horizontal=True, vertical_alignment="center", key=f"model-cells-{number}"):
+        with across(f"model-cells-{number}"):
             st.html(cells(now))
             with st.container(horizontal=True, gap="xsmall", width=ACTIONS_PX, key=f"model-actions-{number}"):
-                _actions(number, now, marked=marked)
+                _actions(number, now, kind="primary" if marked else "secondary")
                 st.html("<i></i>")  # an empty container would give its place to the cells
 
     draw()
 
 
-def _actions(number: int, model: MachineModel, *, marked: bool) -> None:
-    name, download = inert(model.name), model.download
+def _actions(number: int, model: MachineModel, *, kind: str) -> None:
+    name, download, of = inert(model.name), model.download, f"model-{number}"
     if model.here and model.ref == settings.conductor():
         st.html(html(TEMPLATE, "in_use"), width=IN_USE_PX)
-        if model.where == "file" and model.ref not in settings.BUILT_IN:
-            _worker_button(number, model)
     elif model.here:
-        _button(
-            number, "use", "Use this one", "", lambda: _use(model), says=f"{name} plans the next run", primary=marked
-        )
-        if model.where == "file" and model.ref not in settings.BUILT_IN:
-            _worker_button(number, model)
+        button("Use this one", f"use-{of}", _use, model, help=f"{name} plans the next run", type=kind)
     elif download.elsewhere:
         return
     elif download.moving:
-        _button(number, "pause", "Pause", ":material/pause:", lambda: core.pause([model]))
+        button("Pause", f"pause-{of}", core.pause, [model], icon="pause")
     elif model.where in ("hub", "index") and not model.fault and model.fits:
         word = "Resume" if download.here_bytes else "Try again" if download.state == "failed" else "Download"
-        glyph = ":material/play_arrow:" if download.here_bytes else ":material/download:"
-        _button(number, "download", word, glyph, lambda: core.begin([model]), primary=marked)
+        icon = "play_arrow" if download.here_bytes else "download"
+        button(word, f"download-{of}", core.begin, [model], icon=icon, type=kind)
+    if model.here and model.where == "file" and model.ref not in settings.BUILT_IN:
+        says = f"{name} joins the pool *{offers.FILES_POOL}*, which answers the steps of the next run"
+        text_button("As worker", f"worker-{of}", _as_worker, model, icon="group_add", help=says)
     if not model.here and (download.moving or download.here_bytes):
-        says = "Stops the download and deletes what is here of it"
-        _button(number, "cancel", "Cancel", "", lambda: _trying(lambda: core.cancel(model)), says=says)
+        button("Cancel", f"cancel-{of}", _cancel, model, help="Stops the download and deletes what is here of it")
         return
     if model.can_be_timed:
         says = f"Measures how long a plan of {name} takes here: some seconds of the processor, nothing is downloaded"
-        key, act = f"time-model-{number}", lambda: _time(model)
-        glyph = ":material/timer:"
-        st.button("Time it", key=key, icon=glyph, on_click=act, help=says, type="tertiary", disabled=model.timing)
+        time = (core.time_soon, model, current().settings)
+        text_button("Time it", f"time-{of}", *time, icon="timer", help=says, disabled=model.timing)
     if core.is_deletable(model, current().settings):
         says = f"Delete {name}"
         with st.container(width="content", key=f"icon-only-delete-{number}"):
-            key, act, glyph = f"delete-model-{number}", lambda: _ask(model.ref), ":material/delete:"
-            st.button(says, key=key, icon=glyph, on_click=act, help=says, type="tertiary")
-
-
-def _button(
-    number: int, what: str, word: str, icon: str, act: Callable[[], None], *, says: str = "", primary: bool = False
-) -> None:
-    st.button(
-        word,
-        key=f"{what}-model-{number}",
-        icon=icon or None,
-        on_click=act,
-        help=says or None,
-        type="primary" if primary else "secondary",
-    )
-
-
-def _worker_button(number: int, model: MachineModel) -> None:
-    says = f"{inert(model.name)} joins the pool *{offers.FILES_POOL}*, which answers the steps of the next run"
-    key, glyph = f"worker-model-{number}", ":material/group_add:"
-    st.button("As worker", key=key, icon=glyph, on_click=_as_worker, args=(model,), help=says, type="tertiary")
+            text_button(says, f"delete-{of}", _ask, model.ref, icon="delete", help=says)
 
 
 def _as_worker(model: MachineModel) -> None:
-    try:
-        pool = offers.add_worker(model, current().settings)
-    except InspectorError as error:
-        st.session_state[_FAULT] = str(error)
-    else:
-        settings.use_pool(str(pool))
-        st.session_state[_SAID] = f"{inert(model.name)} is a worker of the next run, in the pool {offers.FILES_POOL}"
     st.session_state[_WHOLE] = True
+    with kept_fault(_FAULT):
+        settings.use_pool(str(offers.add_worker(model, current().settings)))
+        st.session_state[_SAID] = f"{inert(model.name)} is a worker of the next run, in the pool {offers.FILES_POOL}"
 
 
 def _use(model: MachineModel) -> None:
-    try:
-        core.require_file(model)
-    except InspectorError as error:
-        st.session_state[_FAULT] = str(error)
-        st.session_state[_WHOLE] = True
-        return
-    settings.conductor_options.clear()
-    settings.use_conductor(model.ref)
     st.session_state[_WHOLE] = True
-    st.session_state[_SAID] = f"Conductor of the next run: {inert(model.name)}"
-
-
-def _time(model: MachineModel) -> None:
-    core.time_soon(model, current().settings)
+    with kept_fault(_FAULT):
+        core.require_file(model)
+        settings.conductor_options.clear()
+        settings.use_conductor(model.ref)
+        st.session_state[_SAID] = f"Conductor of the next run: {inert(model.name)}"
 
 
 def _ask(ref: str) -> None:
-    st.session_state[_ASKED] = ref
-    st.session_state[_WHOLE] = True
+    st.session_state[_ASKED], st.session_state[_WHOLE] = ref, True
 
 
-def _trying(act: Callable[[], None]) -> None:
-    try:
-        act()
-    except InspectorError as error:
-        st.session_state[_FAULT] = str(error)
+def _cancel(model: MachineModel) -> None:
+    with kept_fault(_FAULT):
+        core.cancel(model)
     settings.conductor_options.clear()
     st.session_state[_WHOLE] = True
 
 
 def question(models: Sequence[MachineModel]) -> None:
     """Draws the question whether to delete a model, if somebody wants to."""
-    if (ref := st.session_state.get(_ASKED)) is None:
-        return
-    model = next((each for each in models if each.ref == ref), None)
-    if model is None:
+    asked = st.session_state.get(_ASKED)
+    if (model := next((each for each in models if each.ref == asked), None)) is None:
         _close()
     else:
         _question(model)
@@ -356,28 +280,19 @@ def _question(model: MachineModel) -> None:
     size = f" {gb(model.size_bytes)} become free." if model.size_bytes else ""
     st.markdown(f"**{inert(model.name)}** is deleted from this machine.{size}{instead} It can be downloaded again.")
     with st.container(horizontal=True):
-        if st.button("Delete", key="delete-yes", type="primary", icon=":material/delete:"):
-            _delete(model, chosen=chosen)
-        if st.button("Keep", key="delete-no"):
+        if button("Delete", "delete-yes", type="primary", icon="delete"):
+            with kept_fault(_FAULT):
+                freed = core.remove(model, current().settings)
+                if chosen:
+                    settings.use_conductor(settings.SHIPPED)
+                st.session_state[_SAID] = f"{inert(model.name)} was deleted: {gb(freed)} are free again"
+            settings.conductor_options.clear()
+            _close()
+            st.rerun()
+        if button("Keep", "delete-no"):
             _close()
             st.rerun()
 
-
-def _delete(model: MachineModel, *, chosen: bool) -> None:
-    _close()
-    try:
-        freed = core.remove(model, current().settings)
-    except InspectorError as error:
-        st.session_state[_FAULT] = str(error)
-    else:
-        if chosen:
-            settings.use_conductor(settings.SHIPPED)
-        st.session_state[_SAID] = f"{inert(model.name)} was deleted: {gb(freed)} are free again"
-    settings.conductor_options.clear()
-    st.rerun()
-
-
-# Around the rows.
 
 log = logging.getLogger(__name__)
 
@@ -414,45 +329,26 @@ def _hub_answers() -> bool | None:
 
 def header() -> None:
     """Draws one line: what this machine has room for, and whether there is a network."""
-    folder, free_bytes = core.room()
-    memory = core.memory()
-    free_memory = core.free_memory()
-    free = "" if free_memory is None else gb(free_memory)
-    room = {
-        "free_memory": free,
-        "total": gb(memory.total_bytes),
-        "memory": memory.label,
-        "folder": folder,
-        "free": gb(free_bytes),
-    }
+    (folder, free_bytes), memory, free = core.room(), core.memory(), core.free_ram_bytes()
+    room = {"total": gb(memory.total_bytes), "memory": memory.label, "folder": folder, "free": gb(free_bytes)}
     hub = {"address": core.hub_address(), "answers": _hub_answers(), "offline": core.is_offline()}
-    st.html(html(TEMPLATE, "header", **room, **hub))
+    st.html(html(TEMPLATE, "header", free_memory="" if free is None else gb(free), **room, **hub))
 
 
 def places(models: Sequence[MachineModel]) -> None:
     """Draws where models of other programs were looked for, and the adapters that are there."""
-    found = core.looked_through(current().settings)
+    found = core.found_files(current().settings)
     if adapters := [each for each in found.files if each.is_adapter]:
-        st.html(
-            html(
-                TEMPLATE,
-                "adapters",
-                adapters=[(each.title, plain(str(each.path)), gb(each.size_bytes)) for each in adapters],
-            )
-        )
+        named = [(each.title, plain(str(each.path)), gb(each.size_bytes)) for each in adapters]
+        st.html(html(TEMPLATE, "adapters", adapters=named))
     if not found.is_complete:
         st.caption("There are more files than this page looks at in one go: load it again to see further ones.")
     none = not any(model.where == "file" for model in models)
     if none:
         st.html(html(TEMPLATE, "nothing_found"))
     with st.expander("Where this page looks for models of other programs", expanded=none):
-        st.html(
-            html(
-                TEMPLATE,
-                "places",
-                places=[(core.OWNERS[each.owner], plain(str(each.folder)), each) for each in found.places],
-            )
-        )
+        looked = [(core.OWNERS[each.owner], plain(str(each.folder)), each) for each in found.places]
+        st.html(html(TEMPLATE, "places", places=looked))
 
 
 def others(models: Sequence[MachineModel]) -> None:
@@ -472,17 +368,14 @@ def others(models: Sequence[MachineModel]) -> None:
             width=420,
             on_change=_show_other,
         )
-        st.button("Show it", key="show-other", on_click=_show_other)
-    own = current().settings.models_folder
+        button("Show it", "show-other", _show_other)
+    own = str(current().settings.models_folder)
+    own = own.replace("`", "'") if "`" in own else inert(own).replace("\\", "")
     st.markdown(
         f"**Without a network**: copy a GGUF file, or a folder that `hf download OWNER/NAME --local-dir NAME` made on "
-        f"another machine, into `{_code(str(own))}`. This list then shows it under its name. A folder must contain "
+        f"another machine, into `{own}`. This list then shows it under its name. A folder must contain "
         "`config.json`, `tokenizer.json` and the `*.safetensors` files."
     )
-
-
-def _code(text: str) -> str:
-    return inert(text).replace("\\", "") if "`" not in text else text.replace("`", "'")
 
 
 def _show_other() -> None:

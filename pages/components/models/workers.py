@@ -5,11 +5,11 @@ should answer a task (``run.who_answers``).
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import streamlit as st
-from markupsafe import Markup
 
 from conductor_core.chat.messages import Price, WorkerSpec
 from conductor_core.engine import offers as core
@@ -26,10 +26,10 @@ from conductor_core.engine.models import (
 from conductor_core.engine.offers import SmallModel, save_conductors, save_pool
 from conductor_core.errors import InspectorError
 from pages.components.app.session import current
+from pages.components.app.widgets import across, button, fault_box, kept_fault, text_button
 from pages.components.models.installed import gb, left
 from pages.components.run import settings
-from pages.components.style.formats import inert, listed, plural
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert, listed, plural
 
 TEMPLATE = "models/models"
 HEALTH = "conductor-health"
@@ -37,11 +37,10 @@ NOT_CHECKED = ":gray[:material/help: not checked yet]"
 
 
 def conductors() -> None:
-    """Draws the part of the page. It names each file that cannot be read, with its fault."""
     st.subheader("Conductors", anchor=False)
     with st.container(key="conductors"):
         for number, option in enumerate(shown()):
-            with st.container(key=f"worker-row-conductor-{number}", horizontal=True, vertical_alignment="center"):
+            with across(f"worker-row-conductor-{number}"):
                 _row(number, option)
     for fault in conductor_faults(current().settings):
         st.warning(inert(fault), icon=":material/warning:")
@@ -51,12 +50,8 @@ def conductors() -> None:
 
 def shown() -> list[ConductorOption]:
     """Lists the one in use, the shipped one, and all that files name. The one in use comes first."""
-    options = settings.conductor_options()
-    here = [
-        option
-        for option in options.values()
-        if option.named or option.ref in (*settings.BUILT_IN, settings.conductor())
-    ]
+    known = (*settings.BUILT_IN, settings.conductor())
+    here = [option for option in settings.conductor_options().values() if option.named or option.ref in known]
     return sorted(here, key=lambda option: option.ref != settings.conductor())
 
 
@@ -73,50 +68,40 @@ def price_words(price: Price | None) -> str:
 
 
 def _row(number: int, option: ConductorOption) -> None:
-    st.html(_who(option))
-    with st.container(width=200, gap=None):
-        _conductor_state(option)
-    with st.container(width="content", key=f"icon-only-conductor-{number}"):
-        check, glyph = f"Check Conductor {inert(option.name)} now", ":material/network_check:"
-        asked = st.button(check, key=f"check-conductor-{number}", icon=glyph, type="tertiary", help=check)
-    if asked:
-        with st.spinner("Asking its server"):
-            _check(option.ref)
-        st.rerun()
-    if option.ref == settings.conductor():
-        st.html(html(TEMPLATE, "muted", words="in use"), width=103)
-    else:
-        use = settings.use_conductor
-        st.button("Use", key=f"use-conductor-{number}", on_click=use, args=(option.ref,), width=103)
-
-
-def _check(ref: str) -> None:
-    try:
-        keep_health(ref, check_conductor(ref, current().settings))
-    except InspectorError as error:
-        keep_health(ref, Health(ok=False, latency_ms=None, detail=str(error)))
-
-
-def _who(option: ConductorOption) -> Markup:
     here = option.server is None
     cells = (
         ("", True, option.name, "of a conductors file" if option.named else "available"),
         ("", False, option.owner or option.model or option.name, "runs on this machine" if here else option.server),
         ("", False, price_words(option.price), "" if here or option.price is None else "per million tokens"),
     )
-    return html(TEMPLATE, "worker", cells=cells, title=option.reason)
-
-
-def _conductor_state(option: ConductorOption) -> None:
-    health: Health | None = st.session_state.get(HEALTH, {}).get(option.ref)
-    if health is not None:
-        say_health(health, health.detail.removeprefix(f"Conductor {option.name}").lstrip(": "), timed=health.ok)
-    elif option.server is not None:
-        st.markdown(NOT_CHECKED)
+    st.html(html(TEMPLATE, "worker", cells=cells, title=option.reason))
+    with st.container(width=200, gap=None):
+        health: Health | None = st.session_state.get(HEALTH, {}).get(option.ref)
+        if health is not None:
+            say_health(health, health.detail.removeprefix(f"Conductor {option.name}").lstrip(": "), timed=health.ok)
+        elif not here:
+            st.markdown(NOT_CHECKED)
+        else:
+            ready = ":material/check_circle: on this machine"
+            st.markdown(ready if option.runnable else f":orange[{inert(option.reason)}]")
+        say_key(option.key_state)
+    if check_button(f"check-conductor-{number}", f"conductor-{number}", f"Conductor {inert(option.name)}"):
+        with st.spinner("Asking its server"):
+            try:
+                keep_health(option.ref, check_conductor(option.ref, current().settings))
+            except InspectorError as error:
+                keep_health(option.ref, Health(ok=False, latency_ms=None, detail=str(error)))
+        st.rerun()
+    if option.ref == settings.conductor():
+        st.html(html(TEMPLATE, "muted", words="in use"), width=103)
     else:
-        here = ":material/check_circle: on this machine"
-        st.markdown(here if option.runnable else f":orange[{inert(option.reason)}]")
-    say_key(option.key_state)
+        button("Use", f"use-conductor-{number}", settings.use_conductor, option.ref, width=103)
+
+
+def check_button(key: str, place: str, who: str) -> bool:
+    with st.container(width="content", key=f"icon-only-{place}"):
+        says = f"Check {who} now"
+        return button(says, key, icon="network_check", type="tertiary", help=says)
 
 
 def say_health(health: Health, said: str, *, timed: bool = True) -> None:
@@ -148,41 +133,44 @@ def keys_and_small_models() -> None:
         if st.session_state.pop(STARTED, False):
             st.rerun()
         if message := st.session_state.get(ERROR):
-            st.error(inert(message), icon=":material/error:")
+            fault_box(message)
         keyed, small = core.keyed_workers(), core.small_models(current().settings)
         if _moving(small) != moving:
             st.rerun()
         if keyed:
-            _keys(keyed)
+            says = "Their providers charge for each answer, at the prices on the Workers page."
+            st.html(html(TEMPLATE, "offer_head", title="Keys in this environment", says=says))
+            for variable in dict.fromkeys(spec.api_key_env for spec in keyed):
+                names = listed([spec.name for spec in keyed if spec.api_key_env == variable])
+                st.html(html(TEMPLATE, "offer_line", name=variable, says=names))
+            button(f"Use {_these(keyed, 'worker')}", "use-keys", _save_and_use, KEYED_POOL, keyed, type="primary")
         _small(small, kind="secondary" if keyed else "primary")
 
     draw()
 
 
 def _moving(models: Sequence[SmallModel]) -> bool:
-    return any(model.download.state in ("waiting", "running") or model.timing for model in models)
-
-
-def _keys(keyed: Sequence[WorkerSpec]) -> None:
-    says = "Their providers charge for each answer, at the prices on the Workers page."
-    st.html(html(TEMPLATE, "offer_head", title="Keys in this environment", says=says))
-    for variable in dict.fromkeys(spec.api_key_env for spec in keyed):
-        names = listed([spec.name for spec in keyed if spec.api_key_env == variable])
-        st.html(html(TEMPLATE, "offer_line", name=variable, says=names))
-    label = f"Use {_these(keyed, 'worker')}"
-    st.button(label, key="use-keys", type="primary", on_click=_save_and_use, args=(KEYED_POOL, keyed))
+    return any(model.download.moving or model.timing for model in models)
 
 
 def _small(models: Sequence[SmallModel], kind: Kind) -> None:
     says = "No server and no key. They answer anything, quickly and not always rightly; licence Apache-2.0."
     st.html(html(TEMPLATE, "offer_head", title="Small open models, in this process", says=says))
-    st.html(_table(models))
+    memory = models[0].memory
+    heads = ("Model", "Download", f"Needs, of {gb(memory.total_bytes)} {memory.label}", "An answer", "Here")
+    rows = [(each.spec, (gb(each.size_bytes), gb(each.needed_bytes), *_answer_and_state(each))) for each in models]
+    st.html(html(TEMPLATE, "small_models", heads=heads, models=rows))
     for model in models:
         if model.download.state == "running" or (model.download.state == "paused" and model.download.here_bytes):
-            share = min(1.0, model.download.here_bytes / model.size_bytes)
-            st.progress(share, f"{inert(model.spec.name)}: {_progress(model)}")
+            now, text = model.download, f"{gb(model.download.here_bytes)} of {gb(model.size_bytes)}"
+            if now.bytes_per_s:
+                left_s = (model.size_bytes - now.here_bytes) / now.bytes_per_s
+                text += f", {now.bytes_per_s / 1e6:.1f} MB/s, about {left(left_s)} left"
+            elif now.state == "paused":
+                text += ", paused"
+            st.progress(min(1.0, now.here_bytes / model.size_bytes), f"{inert(model.spec.name)}: {text}")
     for reason in failures(models):
-        st.error(inert(reason), icon=":material/error:")
+        fault_box(reason)
     _small_buttons(models, kind)
 
 
@@ -201,86 +189,41 @@ def failures(models: Sequence[SmallModel]) -> list[str]:
 def _small_buttons(models: Sequence[SmallModel], kind: Kind) -> None:
     here = [model for model in models if model.download.state == "here"]
     away = [model for model in models if model.download.state != "here" and model.fits]
-    busy = [model for model in away if model.download.state in ("waiting", "running")]
+    busy = [model for model in away if model.download.moving]
     with st.container(horizontal=True):
         if here:
             specs = [model.spec for model in here]
-            label = f"Use {_these(specs, 'model')}"
-            st.button(label, key="use-small", type=kind, on_click=_save_and_use, args=(SMALL_POOL, specs))
+            button(f"Use {_these(specs, 'model')}", "use-small", _save_and_use, SMALL_POOL, specs, type=kind)
         if busy:
-            st.button("Pause", key="pause-small", icon=":material/pause:", on_click=core.pause, args=(busy,))
+            button("Pause", "pause-small", core.pause, busy, icon="pause")
         elif away:
-            begun = any(model.download.here_bytes for model in away)
-            left = sum(model.size_bytes - model.download.here_bytes for model in away)
-            label = f"{'Go on downloading' if begun else 'Download'} {_these(away, 'model')} ({gb(left)})"
-            st.button(
-                label,
-                key="download-small",
-                icon=":material/download:",
-                type="secondary" if here else kind,
-                on_click=core.begin,
-                args=(away,),
-                help="From the Hugging Face hub. You may close this, or the program: it continues where it was.",
-            )
+            word = "Go on downloading" if any(model.download.here_bytes for model in away) else "Download"
+            bytes_left = sum(model.size_bytes - model.download.here_bytes for model in away)
+            label, how = f"{word} {_these(away, 'model')} ({gb(bytes_left)})", "secondary" if here else kind
+            says = "From the Hugging Face hub. You may close this, or the program: it continues where it was."
+            button(label, "download-small", core.begin, away, icon="download", type=how, help=says)
         if any(model.fits and model.answer_s is None and not model.timing for model in models):
-            st.button(
-                "Time an answer here",
-                key="time-small",
-                icon=":material/timer:",
-                type="tertiary",
-                on_click=core.time_answers,
-                args=(current().settings,),
-                help="Uses the processor for some seconds; nothing is downloaded for it.",
-            )
+            says = "Uses the processor for some seconds; nothing is downloaded for it."
+            time = core.time_answers, current().settings
+            text_button("Time an answer here", "time-small", *time, icon="timer", help=says)
 
 
 def _save_and_use(name: str, specs: Sequence[WorkerSpec]) -> None:
     st.session_state.pop(ERROR, None)
-    try:
-        file = core.save_pool(name, specs, current().settings)
-    except InspectorError as error:
-        st.session_state[ERROR] = str(error)
-        return
-    settings.use_pool(str(file))
-    st.session_state[STARTED] = True
+    with kept_fault(ERROR):
+        settings.use_pool(str(core.save_pool(name, specs, current().settings)))
+        st.session_state[STARTED] = True
 
 
-def _table(models: Sequence[SmallModel]) -> Markup:
-    memory = models[0].memory
-    heads = ("Model", "Download", f"Needs, of {gb(memory.total_bytes)} {memory.label}", "An answer", "Here")
-    rows = [(each.spec, (gb(each.size_bytes), gb(each.needed_bytes), _answer(each), _state(each))) for each in models]
-    return html(TEMPLATE, "small_models", heads=heads, models=rows)
-
-
-def _answer(model: SmallModel) -> str:
-    """Says how many seconds a paragraph takes here."""
+def _answer_and_state(model: SmallModel) -> tuple[str, str]:
+    """Says how many seconds a paragraph takes here, and how far the download is."""
     if not model.fits:
-        return "–"
-    if model.answer_s is None:
-        return "measuring …" if model.timing else "not timed"
-    return f"about {max(1, round(model.answer_s))} s"
-
-
-def _state(model: SmallModel) -> str:
-    if not model.fits:
-        return "✕ too large"
-    return {
-        "here": "✓ yes",
-        "running": "↓ on its way",
-        "waiting": "waits",
-        "paused": "paused",
-        "failed": "✕ failed",
-        "absent": "↓ download",
-    }[model.download.state]
-
-
-def _progress(model: SmallModel) -> str:
-    now = model.download
-    text = f"{gb(now.here_bytes)} of {gb(model.size_bytes)}"
-    if now.bytes_per_s:
-        left_s = (model.size_bytes - now.here_bytes) / now.bytes_per_s
-        return f"{text}, {now.bytes_per_s / 1e6:.1f} MB/s, about {left(left_s)} left"
-    return f"{text}, paused" if now.state == "paused" else text
+        return "–", "✕ too large"
+    answer = "measuring …" if model.timing else "not timed"
+    if model.answer_s is not None:
+        answer = f"about {max(1, round(model.answer_s))} s"
+    words = {"here": "✓ yes", "running": "↓ on its way", "waiting": "waits", "paused": "paused", "failed": "✕ failed"}
+    return answer, words.get(model.download.state, "↓ download")
 
 
 def _these(things: Sequence[object], what: str) -> str:
@@ -298,8 +241,8 @@ _VARIABLES = "found-servers-variables"
 
 def found_servers() -> None:
     st.subheader("Model servers on this machine", anchor=False)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        pressed = st.button("Look for servers", key="look", icon=":material/radar:")
+    with across():
+        pressed = button("Look for servers", "look", icon="radar")
         st.caption(
             "Asks 127.0.0.1 on the usual ports of Ollama, LM Studio, vLLM, llama.cpp, SGLang and LiteLLM; "
             "`CONDUCTOR_SERVER_PORTS` names others."
@@ -324,16 +267,15 @@ def found_servers() -> None:
 
 
 def _find_servers() -> None:
-    try:
-        st.session_state[FOUND] = find_servers(st.session_state.get(_VARIABLES, {}), current().settings)
-    except InspectorError as error:
-        st.session_state[_VARIABLES] = {}
-        st.session_state[_SAID] = (False, str(error))
+    variables = st.session_state.pop(_VARIABLES, {})
+    with _said_fault():
+        st.session_state[FOUND] = find_servers(variables, current().settings)
+        st.session_state[_VARIABLES] = variables
 
 
 def _locked(server: FoundServer) -> None:
     """Draws a server that needs a key. The person names the key's variable, never the key itself."""
-    with st.container(horizontal=True, vertical_alignment="center", key=f"locked-{server.base_url}"):
+    with across(f"locked-{server.base_url}"):
         named = f"**{inert(server.title)}** at {inert(server.base_url)}"
         st.markdown(f":material/key: {named} needs a key", width="content")
         key = f"variable-{server.base_url}"
@@ -345,7 +287,7 @@ def _locked(server: FoundServer) -> None:
             width=260,
             help="The name of an environment variable of the inspector, not the key itself.",
         )
-        st.button("Ask with it", key=f"ask-{server.base_url}", on_click=_ask_with, args=(server.base_url, key))
+        button("Ask with it", f"ask-{server.base_url}", _ask_with, server.base_url, key)
         if server.base_url in st.session_state.get(_VARIABLES, {}):
             st.caption("It refused that key.")
 
@@ -362,42 +304,37 @@ def _offer(found: Sequence[WorkerSpec]) -> None:
     columns = {"Worker": names, "Model": [spec.model for spec in found], "Server": [spec.base_url for spec in found]}
     st.dataframe(columns, hide_index=True)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.button(
-            f"Use {'these' if len(found) > 1 else 'this'} as the pool",
-            key="use-found",
-            type="primary",
-            icon=":material/groups:",
-            on_click=_use_found,
-            args=(found,),
-        )
+        label = f"Use {'these' if len(found) > 1 else 'this'} as the pool"
+        button(label, "use-found", _use_found, found, type="primary", icon="groups")
         chosen = st.selectbox("Conductor", names, key="found-conductor", width=260, label_visibility="collapsed")
         spec = found[names.index(chosen or names[0])]
-        icon, given = ":material/music_note:", (found, spec)
-        st.button("Use as Conductor", key="use-as-conductor", icon=icon, on_click=_conduct, args=given)
+        button("Use as Conductor", "use-as-conductor", _conduct, found, spec, icon="music_note")
     with st.expander("The same as a pool file, to save and edit"):
         st.code(pool_file_text(found), language="toml")
 
 
 def _use_found(found: Sequence[WorkerSpec]) -> None:
-    try:
-        file = save_pool(LOCAL, found, current().settings)
-    except InspectorError as error:
-        st.session_state[_SAID] = (False, str(error))
-        return
-    settings.use_pool(str(file))
-    st.session_state[CHOSEN_POOL] = str(file)
+    with _said_fault():
+        file = str(save_pool(LOCAL, found, current().settings))
+        settings.use_pool(file)
+        st.session_state[CHOSEN_POOL] = file
 
 
 def _conduct(found: Sequence[WorkerSpec], spec: WorkerSpec) -> None:
     """Chooses a found model as Conductor: by its address, or by a conductors file where it needs a key."""
     ref = f"{spec.base_url}#{spec.model}"
-    if spec.api_key_env is not None:
-        try:
+    with _said_fault():
+        if spec.api_key_env is not None:
             save_conductors(LOCAL, [each for each in found if each.api_key_env is not None], current().settings)
-        except InspectorError as error:
-            st.session_state[_SAID] = (False, str(error))
-            return
-        settings.conductor_options.clear()
-        ref = spec.name
-    settings.use_conductor(ref)
-    st.session_state[_SAID] = (True, f"Conductor of the next run: {ref}")
+            settings.conductor_options.clear()
+            ref = spec.name
+        settings.use_conductor(ref)
+        st.session_state[_SAID] = (True, f"Conductor of the next run: {ref}")
+
+
+@contextmanager
+def _said_fault() -> Iterator[None]:
+    try:
+        yield
+    except InspectorError as error:
+        st.session_state[_SAID] = (False, str(error))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
@@ -16,7 +16,7 @@ from conductor_core.lab.records import SHIPPED, evaluation, in_use, training
 from conductor_core.lab.records.evaluation import EvaluationRecord
 from conductor_core.lab.records.training import TrainingRecord
 from pages.components.app.session import current
-from pages.components.app.widgets import across
+from pages.components.app.widgets import across, fault_box
 from pages.components.style.formats import inert, is_text
 
 Kind = Literal["training", "evaluations"]
@@ -51,8 +51,9 @@ class RecordFolder:
 
     def state(self, *, ended: bool, pace_s: float = 0.0) -> State:
         """Returns how the record stands now. The arguments are those of the function ``state``."""
-        used = in_use(self.folder)
-        return state(ended=ended, changed_s=self.changed_s, now_s=time.time(), pace_s=pace_s, in_use=used)
+        return state(
+            ended=ended, changed_s=self.changed_s, now_s=time.time(), pace_s=pace_s, in_use=in_use(self.folder)
+        )
 
 
 def record_folders(kind: Kind, data_folder: Path) -> list[RecordFolder]:
@@ -105,22 +106,19 @@ def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
 
 def read_training(folder: Path) -> TrainingRecord:
     """Returns the record, read again only when it has changed, without broken lines. Raises: BadInput."""
-    return _read_training(folder, _stamp(folder))
+    record: TrainingRecord = _read(training.read_record, folder, _stamp(folder))
+    return record
 
 
 def read_evaluation(folder: Path) -> EvaluationRecord:
-    """Returns the record, read again only when it has changed, without broken lines. Raises: BadInput."""
-    return _read_evaluation(folder, _stamp(folder))
+    """As ``read_training``."""
+    record: EvaluationRecord = _read(evaluation.read_record, folder, _stamp(folder))
+    return record
 
 
-@lru_cache(maxsize=4)
-def _read_training(folder: Path, _stamp: object) -> TrainingRecord:
-    return training.read_record(folder, lenient=True)
-
-
-@lru_cache(maxsize=4)
-def _read_evaluation(folder: Path, _stamp: object) -> EvaluationRecord:
-    return evaluation.read_record(folder, lenient=True)
+@lru_cache(maxsize=8)
+def _read(read: Callable[..., Any], folder: Path, _stamp: object) -> Any:
+    return read(folder, lenient=True)
 
 
 def state(*, ended: bool, changed_s: float, now_s: float, pace_s: float = 0.0, in_use: bool | None = None) -> State:
@@ -188,21 +186,21 @@ def follow(
     try:
         state = state_of(read(chosen.folder), chosen)
     except InspectorError as error:
-        st.error(inert(str(error)), icon=":material/error:")
+        fault_box(error)
         return
 
     def body() -> None:
         try:
             record, folder = read(chosen.folder), refreshed(chosen)
         except (InspectorError, OSError) as error:
-            st.error(inert(str(error)), icon=":material/error:")
+            fault_box(str(error))
             return
         now = state_of(record, folder)
         if now != state:
             st.rerun()
         if broken := record.broken:
             more = f" ({len(broken) - 1} more after it)" if len(broken) > 1 else ""
-            st.error(inert(f"{broken[0]}{more}. It is left out below."), icon=":material/error:")
+            fault_box(f"{broken[0]}{more}. It is left out below.")
         draw(record, folder, now)
 
     # Only a run of the whole page can set this: a fragment cannot change its own interval.

@@ -4,11 +4,13 @@ The rows stand on the page of each of these plans, and of each run of one. The g
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from conductor_core.chat.messages import WorkerSpec
 from conductor_core.engine import repeats
 from conductor_core.engine.batch import BatchSpent
 from conductor_core.engine.budgets import CostCap
@@ -24,11 +26,20 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import places
 from pages.components.app.session import current, readable, viewed
-from pages.components.app.widgets import across, button, dialog_scheme, rerun_when, text_button
+from pages.components.app.widgets import (
+    across,
+    button,
+    dialog_scheme,
+    fault_box,
+    fault_shown,
+    kept_fault,
+    rerun_when,
+    show_fault,
+    text_button,
+)  # fmt: skip
 from pages.components.run import settings, task_box
 from pages.components.style.figures import agent_dot
-from pages.components.style.formats import inert, instruction_markdown, numbers, plural, run_status, seconds
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert, instruction_markdown, numbers, plural, run_status, seconds
 from storage import RunSummary
 
 # Plans to choose from.
@@ -44,12 +55,9 @@ _HEADS = ("Plan", "Shape", "Critical path", "Agents", "Tokens", "Cost", "Run", "
 
 @dataclass(frozen=True)
 class _Plans:
-    """The plans of one batch, as they stand.
+    """The plans of one batch: ``unread`` cannot be read; ``runs`` has the latest run of each, by the plan's id.
 
-    Attributes:
-        unread: how many of them cannot be read.
-        runs: the latest run of each plan that was run, by the plan's id.
-        statuses: of plans and runs, to tell whether something has happened since.
+    ``statuses``: of plans and runs, to tell whether something has happened since.
     """
 
     traces: tuple[RunTrace, ...]
@@ -70,32 +78,40 @@ class _Plans:
     def run_of(self, choice: repeats.PlanChoice) -> RunSummary | None:
         return next((self.runs[each] for each in choice.run_ids if each in self.runs), None)
 
-    @property
-    def runnable(self) -> list[repeats.PlanChoice]:
-        return [each for each in self.found if each.workflow is not None and self.run_of(each) is None]
-
 
 def plan_choices(trace: RunTrace, edit: Callable[[str], None]) -> None:
     """Draws the rows if ``trace`` is one of several plans for a task, or a run of one.
 
     ``edit`` opens the editor of a plan, by its run's id.
     """
-    plan = _plan_of(trace)
-    batch = None if plan is None else repeats.batch_of_plans(plan)
+    plan: RunTrace | None = trace
+    batch = repeats.batch_of_plans(trace)
+    if batch is None and (plan := readable(trace.parent_run_id)) is not None:
+        batch = repeats.batch_of_plans(plan)
     if plan is None or batch is None:
         return
     plans = _read(batch)
     with st.container(border=True, key="plan-choices"):
         _head(plans, plan)
-        _rows(plans, plan, edit)
+        with st.container(key="choices-rows", gap=None):
+            with st.container(key="choices-row-head"):
+                for column, head in zip(_columns(), _HEADS, strict=True):
+                    column.markdown(f":small[:gray[{head}]]")
+            for place, choice in enumerate(plans.found):
+                with st.container(key=f"choices-row-{place}"):
+                    _row(plans, choice, plan, edit)
         _notes(plans)
     if plans.moving:
-        rerun_when(lambda: _statuses(batch) != plans.statuses, EVERY_S)
+        rerun_when(lambda: _statuses(batch)[2] != plans.statuses, EVERY_S)
 
 
-def _statuses(batch: str) -> list[str]:
-    plans = current().store.runs(limit=_MOST_READ, batch=batch)
-    return [*(run.status for run in plans), *(run.status for run in _latest_runs(plans).values())]
+def _statuses(batch: str) -> tuple[list[RunSummary], dict[str, RunSummary], list[str]]:
+    """Returns the plans, the latest run of each that was run, and what state all of them are in."""
+    store = current().store
+    plans = store.runs(limit=_MOST_READ, batch=batch)
+    found = {plan.run_id: store.runs(limit=1, parent=plan.run_id, without=REPLAY_PURPOSE) for plan in plans}
+    runs = {run_id: runs[0] for run_id, runs in found.items() if runs}
+    return plans, runs, [run.status for run in (*plans, *runs.values())]
 
 
 def _read_traces(listed: Sequence[RunSummary]) -> list[RunTrace]:
@@ -105,29 +121,14 @@ def _read_traces(listed: Sequence[RunSummary]) -> list[RunTrace]:
     return traces
 
 
-def _latest_runs(plans: Sequence[RunSummary]) -> dict[str, RunSummary]:
-    found = {plan.run_id: current().store.runs(limit=1, parent=plan.run_id, without=REPLAY_PURPOSE) for plan in plans}
-    return {run_id: runs[0] for run_id, runs in found.items() if runs}
-
-
-def _plan_of(trace: RunTrace) -> RunTrace | None:
-    """Returns the plan to choose from that ``trace`` is, or that it is a run of; None: neither."""
-    if repeats.batch_of_plans(trace) is not None:
-        return trace
-    parent = readable(trace.parent_run_id)
-    return parent if parent is not None and repeats.batch_of_plans(parent) is not None else None
-
-
 def _read(batch: str) -> _Plans:
-    store = current().store
     try:
-        listed = store.runs(limit=_MOST_READ, batch=batch)
-        runs, traces = _latest_runs(listed), _read_traces(listed)
-        answer_tokens = usual_answer_tokens(traces[0].pool.name if traces else "", store.runs(limit=_RUNS_READ))
+        listed, runs, statuses = _statuses(batch)
+        traces, newest = _read_traces(listed), current().store.runs(limit=_RUNS_READ)
+        answer_tokens = usual_answer_tokens(traces[0].pool.name if traces else "", newest)
     except InspectorError as error:
-        st.error(inert(str(error)), icon=":material/error:")
+        fault_box(error)
         return _Plans((), 0, (), {}, [])
-    statuses = [*(plan.status for plan in listed), *(run.status for run in runs.values())]
     unread = len(listed) - len(traces)
     return _Plans(tuple(traces), unread, tuple(repeats.choices(traces, answer_tokens)), runs, statuses)
 
@@ -144,49 +145,20 @@ def _head(plans: _Plans, plan: RunTrace) -> None:
         if going:
             button("Cancel", "choices-cancel", _cancel, plans.traces, icon="stop")
             return
-        button(
-            "Resample",
-            "resample",
-            task_box.begin_plans,
-            plan.task,
-            max(count, 2),
-            plan.plan_temperature,
-            icon="refresh",
-            help=f"Has {plural(count, 'plan')} written again, with fresh seeds",
-        )
-        _run_all(plans)
-    if message := st.session_state.pop(ERROR, None):
-        st.error(inert(message), icon=":material/error:")
+        again = (task_box.begin_plans, plan.task, max(count, 2), plan.plan_temperature)
+        says = f"Has {plural(count, 'plan')} written again, with fresh seeds"
+        button("Resample", "resample", *again, icon="refresh", help=says)
+        left = [each for each in plans.found if each.workflow is not None and plans.run_of(each) is None]
+        if len(left) > 1:
+            tokens = sum(each.forecast.estimated_tokens for each in left if each.forecast is not None)
+            cost = sum((each.cost for each in left if each.cost is not None), Cost())
+            label = f"Run all {len(left)} · about {tokens:,} tokens, {inert(cost.in_line)}"
+            button(label, "run-all", _run, plans.traces, [each.run_ids[0] for each in left], icon="play_arrow")
+    show_fault(ERROR)
 
 
-def _run_all(plans: _Plans) -> None:
-    left = plans.runnable
-    if len(left) < 2:
-        return
-    tokens = sum(each.forecast.estimated_tokens for each in left if each.forecast is not None)
-    cost = sum((each.cost for each in left if each.cost is not None), Cost())
-    button(
-        f"Run all {len(left)} · about {tokens:,} tokens, {inert(cost.in_line)}",
-        "run-all",
-        _run,
-        tuple(plans.traces),
-        tuple(each.run_ids[0] for each in left),
-        icon="play_arrow",
-    )
-
-
-def _rows(plans: _Plans, plan: RunTrace, edit: Callable[[str], None]) -> None:
-    with st.container(key="choices-rows", gap=None):
-        with st.container(key="choices-row-head"):
-            for column, head in zip(_columns(), _HEADS, strict=True):
-                column.markdown(f":small[:gray[{head}]]")
-        for place, choice in enumerate(plans.found):
-            with st.container(key=f"choices-row-{place}"):
-                _row(plans, choice, plan, edit)
-
-
-def _columns() -> Sequence[DeltaGenerator]:
-    return st.columns(_COLUMNS, vertical_alignment="center", gap="small", wrap=False)
+def _columns(widths: Sequence[float] = _COLUMNS) -> Sequence[DeltaGenerator]:
+    return st.columns(widths, vertical_alignment="center", gap="small", wrap=False)
 
 
 def _row(plans: _Plans, choice: repeats.PlanChoice, plan: RunTrace, edit: Callable[[str], None]) -> None:
@@ -194,18 +166,14 @@ def _row(plans: _Plans, choice: repeats.PlanChoice, plan: RunTrace, edit: Callab
     first = choice.run_ids[0]
     shown, number = plan.run_id in choice.run_ids, ", ".join(map(str, choice.numbers))
     times = f" ×{len(choice.numbers)}" if len(choice.numbers) > 1 else ""
-    open_at.button(
-        f"**Plan {number}{times}**" if shown else f"Plan {number}{times}",
-        key=f"choose-{first}",
-        icon=":material/arrow_right:" if shown else None,
-        help=f"Equal plans: {number}" if times else None,
-        type="tertiary",
-        on_click=places.write,
-        args=("run", first),
-    )
+    label, says = f"Plan {number}{times}", f"Equal plans: {number}" if times else None
+    with open_at:
+        choose = (f"choose-{first}", places.write, "run", first)
+        text_button(f"**{label}**" if shown else label, *choose, icon="arrow_right" if shown else "", help=says)
     if choice.workflow is None or choice.forecast is None:
-        with agents_at:
-            st.markdown(_without_a_plan(choice))
+        said = choice.faults[0].message if choice.faults else choice.error or run_status(choice.status)
+        said = f":small[:red[:material/error: {inert(said)}]]"
+        agents_at.markdown(":small[:gray[◔ being written…]]" if choice.status in ("running", "queued") else said)
         return
     steps = len(choice.workflow.steps)
     shape_at.markdown(f":small[{choice.topology}]")
@@ -215,64 +183,23 @@ def _row(plans: _Plans, choice: repeats.PlanChoice, plan: RunTrace, edit: Callab
         st.html(html(TEMPLATE, "agents", names=choice.agents, dot=lambda agent: agent_dot(agent, pool)))
     tokens_at.markdown(f":small[{choice.forecast.estimated_tokens:,}]")
     cost_at.markdown(f":small[{inert(str(choice.cost))}]")
+    run = plans.run_of(choice)
     with run_at:
-        _latest(plans.run_of(choice))
-    with (
-        act_at,
-        across(f"icon-only-choice-{first}", horizontal_alignment="right", gap=None),
-    ):
-        _actions(plans, choice, plan, number, edit)
-
-
-def _without_a_plan(choice: repeats.PlanChoice) -> str:
-    if choice.status in ("running", "queued"):
-        return ":small[:gray[◔ being written…]]"
-    said = choice.faults[0].message if choice.faults else choice.error or run_status(choice.status)
-    return f":small[:red[:material/error: {inert(said)}]]"
-
-
-def _latest(run: RunSummary | None) -> None:
-    if run is None:
-        st.markdown(":small[:gray[not run]]")
-        return
-    text_button(
-        inert(run_status(run.status)),
-        f"choice-run-{run.run_id}",
-        places.write,
-        "run",
-        run.run_id,
-        help=inert(f"Open run {run.run_id}"),
-    )
-
-
-def _actions(
-    plans: _Plans, choice: repeats.PlanChoice, plan: RunTrace, number: str, edit: Callable[[str], None]
-) -> None:
-    first = choice.run_ids[0]
-    if plan.run_id not in choice.run_ids:
-        shown = next((each for each in plans.found if plan.run_id in each.run_ids), None)
-        ours = None if shown is None else plans.run_of(shown)
-        theirs = plans.run_of(choice)
-        st.page_link(
-            places.COMPARE,
-            label="Compare",
-            query_params={
-                "a": plan.run_id if ours is None else ours.run_id,
-                "b": first if theirs is None else theirs.run_id,
-            },
-            help=f"The open plan and plan {number}, with their runs if there are any",
-            width="content",
-        )
-    text_button(f"Edit plan {number}", f"choice-edit-{first}", edit, first, icon="edit", help=f"Edit plan {number}")
-    text_button(
-        f"Run plan {number}",
-        f"choice-start-{first}",
-        _run,
-        tuple(plans.traces),
-        (first,),
-        icon="play_arrow",
-        help=f"Run plan {number}",
-    )
+        if run is None:
+            st.markdown(":small[:gray[not run]]")
+        else:
+            open_run = (f"choice-run-{run.run_id}", places.write, "run", run.run_id)
+            text_button(inert(run_status(run.status)), *open_run, help=inert(f"Open run {run.run_id}"))
+    with act_at, across(f"icon-only-choice-{first}", horizontal_alignment="right", gap=None):
+        if not shown:
+            ours = next((plans.run_of(each) for each in plans.found if plan.run_id in each.run_ids), None)
+            pair = {"a": plan.run_id if ours is None else ours.run_id, "b": first if run is None else run.run_id}
+            says = f"The open plan and plan {number}, with their runs if there are any"
+            st.page_link(places.COMPARE, label="Compare", query_params=pair, help=says, width="content")
+        says = f"Edit plan {number}"
+        text_button(says, f"choice-edit-{first}", edit, first, icon="edit", help=says)
+        says = f"Run plan {number}"
+        text_button(says, f"choice-start-{first}", _run, plans.traces, [first], icon="play_arrow", help=says)
 
 
 def _notes(plans: _Plans) -> None:
@@ -300,12 +227,10 @@ def _run(traces: Sequence[RunTrace], run_ids: Sequence[str]) -> None:
     """Starts a run of each of these plans, all with the same seed. A single one is opened."""
     plans = {trace.run_id: trace for trace in traces}
     begun = []
-    try:
+    with kept_fault(ERROR):
         for run_id in run_ids:
             request = repeats.run_of(plans[run_id], door="page", seed=current().settings.seed)
             begun.append(current().host.start(request, keys=settings.typed_keys()))
-    except InspectorError as error:
-        st.session_state[ERROR] = str(error)
     if len(run_ids) == 1 and begun:
         places.write("run", begun[0])
 
@@ -320,11 +245,12 @@ _ANSWER_COLUMNS = (0.7, 5, 1.6, 4)
 
 def again_results(trace: RunTrace) -> None:
     """Draws the panel if ``trace`` is one of such runs, or the run that the last of them were made from."""
-    batch = _batch(trace)
-    if batch is None:
-        return
-    runs = _read_answers(batch)
-    if not runs:
+    batch, runs = None, list[RunTrace]()
+    with suppress(InspectorError):  # the page says what is wrong with the database
+        batch = _batch(trace)
+        found_runs = [] if batch is None else _read_traces(_listed(batch))
+        runs = [run for run in found_runs if repeats.again_of(run) is not None]
+    if batch is None or not runs:
         return
     source = trace if runs[0].parent_run_id == trace.run_id else readable(runs[0].parent_run_id)
     found = repeats.tally(source or runs[0], runs)
@@ -340,22 +266,12 @@ def again_results(trace: RunTrace) -> None:
 def _batch(trace: RunTrace) -> str | None:
     if trace.purpose == repeats.PURPOSE and trace.batch is not None:
         return trace.batch.id
-    try:
-        made = current().store.runs(limit=_MOST_ANSWERS_READ, parent=trace.run_id, without=REPLAY_PURPOSE)
-    except InspectorError:
-        return None  # the page says what is wrong with the database
+    made = current().store.runs(limit=_MOST_ANSWERS_READ, parent=trace.run_id, without=REPLAY_PURPOSE)
     return next((run.batch_id for run in made if run.purpose == repeats.PURPOSE and run.batch_id is not None), None)
 
 
 def _listed(batch: str) -> list[RunSummary]:
     return current().store.runs(limit=_MOST_ANSWERS_READ, batch=batch)
-
-
-def _read_answers(batch: str) -> list[RunTrace]:
-    try:
-        return [trace for trace in _read_traces(_listed(batch)) if repeats.again_of(trace) is not None]
-    except InspectorError:
-        return []
 
 
 def _answers_head(found: repeats.Repeats, runs: Sequence[RunTrace], source: RunTrace | None, shown: RunTrace) -> None:
@@ -390,9 +306,8 @@ def _tally(found: repeats.Tally, shown: RunTrace) -> None:
             _group(found, group, shown)
     if left := found.groups[_MOST_GROUPS:]:
         others = sum(len(group.run_ids) for group in left)
-        st.markdown(
-            f":small[:gray[and {plural(others, 'answer')} in {plural(len(left), 'smaller group')}, in History]]"
-        )
+        said = f"and {plural(others, 'answer')} in {plural(len(left), 'smaller group')}, in History"
+        st.markdown(f":small[:gray[{said}]]")
     if found.unanswered:
         with across(gap="small"):
             first = next((each.error for each in found.unanswered if each.error), None)
@@ -403,9 +318,7 @@ def _tally(found: repeats.Tally, shown: RunTrace) -> None:
 
 
 def _group(found: repeats.Tally, group: repeats.AnswerGroup, shown: RunTrace) -> None:
-    count_at, said_at, share_at, runs_at = st.columns(
-        _ANSWER_COLUMNS, vertical_alignment="center", gap="small", wrap=False
-    )
+    count_at, said_at, share_at, runs_at = _columns(_ANSWER_COLUMNS)
     count_at.markdown(f"**{len(group.run_ids)} ×**")
     before = " :gray-badge[as before]" if group.as_before else ""
     before += " :gray-badge[differs in wording]" if found.differs_in_wording(group) else ""
@@ -423,14 +336,9 @@ def _group(found: repeats.Tally, group: repeats.AnswerGroup, shown: RunTrace) ->
 def _open(found: repeats.Tally, run_id: str, shown: RunTrace, label: str | None) -> None:
     number = found.run_ids.index(run_id)
     text = label or f"{number}"
-    text_button(
-        f"**{text}**" if run_id == shown.run_id else text,
-        f"again-open-{run_id}",
-        places.write,
-        "run",
-        run_id,
-        help=inert(f"Open answer {number}: run {run_id}"),
-    )
+    text = f"**{text}**" if run_id == shown.run_id else text
+    says = inert(f"Open answer {number}: run {run_id}")
+    text_button(text, f"again-open-{run_id}", places.write, "run", run_id, help=says)
 
 
 # The dialog.
@@ -474,15 +382,16 @@ def _dialog(trace: RunTrace, step: int) -> None:
     own = trace.steps[step].agent
     dialog_scheme()
     st.caption(f"{inert(f'Step {step} · {own}:')} {instruction_markdown(trace.steps[step].instruction, 200)}")
-    try:
-        specs = pool_info(trace.pool, current().settings).workers
-    except InspectorError as error:
-        st.error(inert(str(error)), icon=":material/error:")
-        return
+    with fault_shown():
+        _choices(trace, step, own, pool_info(trace.pool, current().settings).workers)
+
+
+def _choices(trace: RunTrace, step: int, own: str, specs: Sequence[WorkerSpec]) -> None:
+    """Raises: BadInput."""
     extent = st.radio(
         "What runs",
         list(_EXTENTS),
-        format_func=lambda each: _EXTENTS[each],
+        format_func=_EXTENTS.__getitem__,
         captions=["Ends with its answer", "And all that its answer reaches"],
         horizontal=True,
         key="again-extent",
@@ -512,18 +421,12 @@ def _dialog(trace: RunTrace, step: int) -> None:
         help="For all of these runs together",
     )
     again = repeats.Again(step=step, extent=extent, times=int(times), agents=tuple(agents))
-    try:
-        forecast = repeats.forecast_repeats(trace, again, specs)
-    except InspectorError as error:
-        st.error(inert(str(error)), icon=":material/error:")
-        return
+    forecast = repeats.forecast_repeats(trace, again, specs)
     with right:
         _expect(forecast, trace)
-    if message := st.session_state.pop(_ERROR, None):
-        st.error(inert(message), icon=":material/error:")
+    show_fault(_ERROR)
     label = f"Run {plural(again.runs, 'time')}" if again.runs > 1 else "Run"
-    rest = _left(trace, again, budget)
-    if rest is not None:
+    if (rest := _left(trace, again, budget)) is not None:
         missing, started = len(rest.requests), again.runs - len(rest.requests)
         label = f"Run the {missing} that {'is' if missing == 1 else 'are'} missing"
         said = f"{started} of {plural(again.runs, 'run')} started. Another choice starts over."

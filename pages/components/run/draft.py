@@ -6,7 +6,7 @@ number changes.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -64,9 +64,6 @@ class Draft:
             if text
         )
 
-    def given_to(self, step_id: int) -> tuple[str, Given] | None:
-        return next(((text, given) for each, text, given in self.now.given if each == step_id), None)
-
     @property
     def origins(self) -> Origins:
         count = len(self.original.steps)
@@ -95,7 +92,6 @@ def give(draft: Draft, step_id: int, text: str, given: Given) -> Draft:
 
 
 def give_access(draft: Draft, index: int, read: int) -> Draft:
-    """Lets step ``index`` see step ``read``. Nothing changes if it does already, or if ``read`` is no earlier step."""
     if not 0 <= read < index or read in draft.workflow.reads(index):
         return draft
     kept = draft.workflow.steps[index].access_list
@@ -104,7 +100,6 @@ def give_access(draft: Draft, index: int, read: int) -> Draft:
 
 
 def cut_access(draft: Draft, index: int, read: int) -> Draft:
-    """Lets step ``index`` no longer see step ``read``. Nothing changes if it does not."""
     reads = draft.workflow.reads(index)
     if read not in reads:
         return draft
@@ -211,66 +206,28 @@ _MOST = 200
 NEW_INSTRUCTION = "Answer this task, using what the earlier steps found: {question}"
 
 
-class _Change(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    number: int
+class Change(BaseModel):
+    """One change of the plan. Which of the other fields count, its ``kind`` says; ``step`` and ``read`` are ids.
 
-
-class _OfStep(_Change):
-    step: int
-
-
-class OnStep(_OfStep):
-    """``pin`` keeps the recorded output, ``release`` lets the worker answer, ``tell`` adds the task to what it is told.
-
-    ``add`` adds a new step after it, ``copy`` another one like it. With ``all`` it reads all earlier ones, with
-    ``only`` those that it reads now, each by itself, and nothing else.
+    ``pin`` keeps the recorded output, ``write`` another one, ``release`` lets the worker answer, ``tell`` adds the task
+    to what a step is told. ``add`` adds a new step after it, ``copy`` another one like it, ``first`` one in front of
+    all. With ``all`` it reads all earlier ones, with ``only`` those that it reads now, each by itself, and nothing
+    else. ``move`` brings it ``to`` a place, ``shift`` as many places down as ``by``: from keys, which may be pressed
+    before the page is drawn. ``start`` and ``close`` leave the editor.
     """
 
-    kind: Literal["remove", "copy", "add", "pin", "release", "tell", "all", "only"]
-
-
-class OnAccess(_OfStep):
-    kind: Literal["give", "cut"]
-    read: int
-
-
-class WithText(_OfStep):
-    """``write``: the step's output."""
-
-    kind: Literal["instruct", "write"]
-    text: str = Field(max_length=MOST_CHARACTERS)
-
-
-class Assign(_OfStep):
-    kind: Literal["assign"]
-    agent: str = Field(max_length=200)
-
-
-class MoveStep(_OfStep):
-    kind: Literal["move"]
-    to: int
-
-
-class ShiftStep(_OfStep):
-    """``by``: how many places, up where it is negative. From keys, which may be pressed before the page is drawn."""
-
-    kind: Literal["shift"]
-    by: int
-
-
-class OnPlan(_Change):
-    """``first`` adds a step in front of all."""
-
-    kind: Literal["first", "undo", "redo", "reset"]
-
-
-class Leave(_Change):
-    kind: Literal["start", "close"]
-
-
-AnyChange = OnStep | OnAccess | WithText | Assign | MoveStep | ShiftStep | OnPlan | Leave
-Change = Annotated[AnyChange, Field(discriminator="kind")]
+    model_config = ConfigDict(extra="forbid", strict=True)
+    number: int
+    kind: Literal[
+        "remove", "copy", "add", "pin", "release", "tell", "all", "only", "give", "cut", "instruct", "write", "assign",
+        "move", "shift", "first", "undo", "redo", "reset", "start", "close",
+    ]  # fmt: skip
+    step: int = -1
+    read: int = -1
+    to: int = -1
+    by: int = 0
+    text: str = Field(default="", max_length=MOST_CHARACTERS)
+    agent: str = Field(default="", max_length=200)
 
 
 class Sent(BaseModel):
@@ -298,7 +255,7 @@ class AppliedChanges:
 
     def brings_more(self, sent: Sent) -> bool:
         last = self.numbers.get(sent.page, 0)
-        return any(change.number > last and not isinstance(change, Leave) for change in sent.changes)
+        return any(change.number > last and change.kind not in ("start", "close") for change in sent.changes)
 
 
 NOTHING_APPLIED = AppliedChanges({})
@@ -328,12 +285,13 @@ def apply_changes(
 
     Returns also how the person left the editor, if they did; what they sent after that counts no more.
     """
-    last, left = applied.numbers.get(sent.page, 0), None
+    last = applied.numbers.get(sent.page, 0)
+    left: Literal["start", "close"] | None = None
     for change in sent.changes:
         if change.number <= last:
             continue
         last = change.number
-        if isinstance(change, Leave):
+        if change.kind == "start" or change.kind == "close":
             left = change.kind
         elif left is None:
             draft = _made(draft, change, author)
@@ -341,62 +299,58 @@ def apply_changes(
     return draft, AppliedChanges(dict([*others[-_MOST:], (sent.page, last)]), sent.page), left
 
 
-def _made(draft: Draft, change: AnyChange, author: Author) -> Draft:
-    if isinstance(change, OnPlan):
-        first = Step(instruction=NEW_INSTRUCTION, agent=author.agent)
-        acts = {"first": lambda draft: insert(draft, 0, first), "undo": undo, "redo": redo, "reset": reset}
-        return acts[change.kind](draft)
-    ids = draft.now.ids
-    if not isinstance(change, _OfStep) or change.step not in ids:
+def _made(draft: Draft, change: Change, author: Author) -> Draft:
+    if change.kind in _ON_PLAN:
+        return _ON_PLAN[change.kind](draft)
+    if change.kind == "first":
+        return insert(draft, 0, Step(instruction=NEW_INSTRUCTION, agent=author.agent))
+    if change.step not in (ids := draft.now.ids):
         return draft
     index = ids.index(change.step)
-    if isinstance(change, OnAccess):
+    if change.kind in ("give", "cut"):
         act = give_access if change.kind == "give" else cut_access
         return act(draft, index, ids.index(change.read)) if change.read in ids else draft
-    if isinstance(change, MoveStep | ShiftStep):
-        to = change.to if isinstance(change, MoveStep) else index + change.by
+    if change.kind in ("move", "shift"):
+        to = change.to if change.kind == "move" else index + change.by
         return move(draft, index, to) if 0 <= to < len(ids) else draft
     return _with_step(draft, index, change, author)
 
 
-def _with_step(draft: Draft, index: int, change: AnyChange, author: Author) -> Draft:
-    step, step_id = draft.workflow.steps[index], draft.now.ids[index]
+def _with_step(draft: Draft, index: int, change: Change, author: Author) -> Draft:
+    step, step_id = draft.workflow.steps[index], change.step
 
     def otherwise(**parts: Any) -> Draft:
         return change_step(draft, index, step.model_copy(update=parts))
 
-    match change:
-        case WithText(kind="write"):
+    match change.kind:
+        case "write":
             return draft if author.run is None else give(draft, step_id, change.text, written_by(author.caller))
-        case WithText():
+        case "instruct":
             return otherwise(instruction=change.text)
-        case Assign():
+        case "assign":
             return otherwise(agent=change.agent)
-        case OnStep(kind="all"):
+        case "all":
             return otherwise(access_list="all")
-        case OnStep(kind="only"):
+        case "only":
             return otherwise(access_list=tuple(draft.workflow.reads(index)))
-        case OnStep(kind="tell"):
+        case "tell":
             told = step.instruction.rstrip()
             return otherwise(instruction=f"{told}\n\n{QUESTION}" if told else QUESTION)
-        case OnStep(kind="remove"):
+        case "remove":
             return remove(draft, index)
-        case OnStep(kind="add"):
+        case "add":
             return insert(draft, index + 1, Step(instruction=NEW_INSTRUCTION, agent=step.agent, access_list=(index,)))
-        case OnStep(kind="copy"):
+        case "copy":
             return insert(draft, index + 1, step)
-        case OnStep(kind="release"):
+        case "release":
             given = tuple(each for each in draft.now.given if each[0] != step_id)
             return _step_on(draft, replace(draft.now, given=given))
-        case _:
-            return _pinned(draft, step_id, author)
+        case "pin" if author.run is not None and 0 <= step_id < len(author.run.steps):
+            try:
+                return give(draft, step_id, *pinned_output(author.run, step_id, author.caller))
+            except InspectorError as error:
+                return replace(draft, note=str(error))
+    return draft
 
 
-def _pinned(draft: Draft, step_id: int, author: Author) -> Draft:
-    if author.run is None or not 0 <= step_id < len(author.run.steps):
-        return draft
-    try:
-        text, by = pinned_output(author.run, step_id, author.caller)
-    except InspectorError as error:
-        return replace(draft, note=str(error))
-    return give(draft, step_id, text, by)
+_ON_PLAN: Mapping[str, Callable[[Draft], Draft]] = {"undo": undo, "redo": redo, "reset": reset}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from threading import Lock
 
@@ -24,6 +25,7 @@ from conductor_core.run.request import file_part
 from conductor_core.workflow.edits import compare
 from pages.components.app.security import browser_id
 from pages.components.app.session import current
+from pages.components.app.widgets import kept_fault
 from pages.components.run.draft import Draft, Version
 from pages.components.style.formats import ago, inert, plural
 
@@ -58,9 +60,6 @@ class Kept:
 
 
 _FORM, _VERSION = TypeAdapter(Kept), TypeAdapter(Version)
-
-
-# Files.
 
 
 def read(folder: Path, browser: str, run_id: str | None, name: str | None = None) -> tuple[Kept, Place] | None:
@@ -126,13 +125,11 @@ def bounded(draft: Draft, most_bytes: int = MOST_BYTES) -> Draft:
     if left < 0:
         raise BadInput(f"it is larger than {most_bytes >> 20} MiB")
     past, future = list(reversed(draft.past[-MOST_VERSIONS:])), list(draft.future[:MOST_VERSIONS])
-    kept: tuple[list[Version], list[Version]] = ([], [])
-    for into, versions in ((kept[0], past), (kept[1], future)):
-        for version in versions:
-            left -= _size(version)
-            if left < 0:
-                break
-            into.append(version)
+    kept: list[list[Version]] = []
+    for versions in (past, future):
+        sizes = list(accumulate(map(_size, versions)))
+        kept.append([version for version, size in zip(versions, sizes, strict=True) if size <= left])
+        left -= max((size for size in sizes if size <= left), default=0)
     return replace(draft, past=tuple(reversed(kept[0])), future=tuple(kept[1]))
 
 
@@ -193,9 +190,6 @@ def _facts(files: Iterable[Path]) -> Iterator[tuple[int, Path, int]]:
             yield found.st_mtime_ns, file, found.st_size
 
 
-# The page.
-
-
 @dataclass(frozen=True)
 class PageDraft:
     """This page's draft of a run's plan; with ``run_id`` None, of a plan of one's own."""
@@ -215,11 +209,6 @@ class PageDraft:
         found: Draft | None = st.session_state.get(self._key)
         return found
 
-    @property
-    def _place(self) -> Place | None:
-        found: Place | None = st.session_state.get(f"{self._key}:place")
-        return found
-
     def put(self, draft: Draft) -> None:
         st.session_state[self._key] = draft
 
@@ -232,7 +221,7 @@ class PageDraft:
         state, browser, kept = st.session_state, browser_id(), Kept(draft, task, shown)
         if browser is None or state.get(f"{self._key}:written") == kept:
             return
-        state[f"{self._key}:written"], before = kept, self._place
+        state[f"{self._key}:written"], before = kept, state.get(f"{self._key}:place")
         try:
             place = write(current().settings.data_folder, browser, self.run_id, kept, before)
         except InspectorError as error:
@@ -277,14 +266,12 @@ class PageDraft:
 
     def forget(self, name: str | None = None) -> None:
         """Keeps a draft no longer, because it was run or, with its ``name``, thrown away."""
-        browser, own = browser_id(), self._place
+        browser, own = browser_id(), st.session_state.get(f"{self._key}:place")
         gone = name or (None if own is None else own.name)
         if browser is None or gone is None:
             return
-        try:
+        with kept_fault(f"{self._key}:note"):
             remove(current().settings.data_folder, browser, self.run_id, gone, None if name else own)
-        except InspectorError as error:
-            st.session_state[f"{self._key}:note"] = str(error)
         if own is not None and own.name == gone:
             for part in ("place", "written"):
                 st.session_state.pop(f"{self._key}:{part}", None)
@@ -313,13 +300,12 @@ def offered(run_id: str) -> list[dict[str, str]]:
     for fault in faults:
         said = f"{fault}. Mend or remove the file; your other edits are not touched."
         st.warning(inert(said), icon=":material/warning:")
-    return [_offer(each.draft, place) for each, place in kept if each.draft.changed]
-
-
-def _offer(draft: Draft, place: Place) -> dict[str, str]:
-    compared = compare(draft.original, draft.workflow, draft.origins)
-    sentences = compared.sentences(draft.original, draft.workflow)
-    said = sentences[0] if len(sentences) == 1 else plural(compared.count, "change")
-    said = said if sentences else "an output given by a person, or the text of the plan"
-    words = f"{said}, {ago(datetime.fromtimestamp(place.written_ns / 1e9, UTC))}"
-    return {"id": place.name, "words": words, "title": "\n".join(sentences)}
+    found = []
+    for draft, place in ((each.draft, place) for each, place in kept if each.draft.changed):
+        compared = compare(draft.original, draft.workflow, draft.origins)
+        sentences = compared.sentences(draft.original, draft.workflow)
+        said = sentences[0] if len(sentences) == 1 else plural(compared.count, "change")
+        said = said if sentences else "an output given by a person, or the text of the plan"
+        words = f"{said}, {ago(datetime.fromtimestamp(place.written_ns / 1e9, UTC))}"
+        found.append({"id": place.name, "words": words, "title": "\n".join(sentences)})
+    return found

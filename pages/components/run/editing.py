@@ -8,7 +8,7 @@ from typing import Any, Literal
 import streamlit as st
 
 from conductor_core.chat.messages import Message, WorkerSpec
-from conductor_core.engine.estimates import RerunPreview, StepForecast
+from conductor_core.engine.estimates import RerunPreview
 from conductor_core.engine.pools import images_given
 from conductor_core.engine.request import overrides_from, whole
 from conductor_core.errors import BadInput
@@ -17,15 +17,16 @@ from conductor_core.export.picture import too_large
 from conductor_core.export.plan import Plan, inner_plans, source_of
 from conductor_core.export.script import FRAMEWORKS, check
 from conductor_core.run.actor import local_caller
-from conductor_core.run.graph_layout import GraphLayout, RoundShape, lay_out
+from conductor_core.run.graph_layout import RoundShape, lay_out
 from conductor_core.run.request import GivenOutput, Overrides
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Path
 from conductor_core.workflow.edits import PlanChanges, compare
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Step, Workflow
+from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Workflow
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import UNTOLD, Checked, validate
 from pages.components.app.session import exported, this_browser
+from pages.components.app.widgets import download
 from pages.components.live_workflow.messages import TwoPlans, change_of, network_data
 from pages.components.run import draft as drafts
 from pages.components.run.draft import NOTHING_APPLIED, AppliedChanges, Author, Draft, Sent, apply_changes
@@ -91,10 +92,6 @@ class Editing:
     @property
     def agents(self) -> list[str]:
         return [spec.name for spec in self.specs]
-
-    @property
-    def offered_agents(self) -> list[str]:
-        return [*self.agents, CONDUCTOR_AGENT] if self.recursive else self.agents
 
     @property
     def draft(self) -> Draft:
@@ -166,25 +163,19 @@ def edited_plan(draft: Draft, shown: Draft, forecast: RerunPreview | None, fault
         shown: the draft, or its last version whose steps could be read. This is drawn, with the faults on its cards.
         forecast: what ``shown`` would call and reuse; None: it cannot run.
     """
-    return {**_beside_original(shown, forecast, _faulty(draft, faults)), "stale": shown != draft}
+    faulty = {draft.now.ids[fault.step]: fault.message for fault in reversed(faults) if fault.step is not None}
+    return {**_beside_original(shown, forecast, faulty), "stale": shown != draft}
 
 
 def drawn_new_plan(
     draft: Draft, shown: Draft, forecast: RerunPreview | None, faults: Sequence[Fault], agents: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns what the graph draws of a plan that no run has: see ``edited_plan``. Nothing in it counts as changed.
-
-    ``agents`` are the names of the pool's workers, which say the colours of the agents.
-    """
+    """Returns what the graph draws of a plan that no run has: nothing counts as changed. ``agents``: the pool's."""
     draft, shown = (replace(each, original=Workflow(steps=())) for each in (draft, shown))
     drawn = edited_plan(draft, shown, forecast, faults)
     for part in (*drawn["steps"], *drawn["layout"]["edges"]):
         part["change"] = None
     return {**drawn, "agents": list(agents)}
-
-
-def _faulty(draft: Draft, faults: Sequence[Fault]) -> dict[int, str]:
-    return {draft.now.ids[fault.step]: fault.message for fault in reversed(faults) if fault.step is not None}
 
 
 def _beside_original(draft: Draft, forecast: RerunPreview | None, faulty: Mapping[int, str]) -> dict[str, Any]:
@@ -196,31 +187,19 @@ def _beside_original(draft: Draft, forecast: RerunPreview | None, faulty: Mappin
             "key": str(ids[index]),
             "number": index,
             "was": changes.steps[index].before,
-            **_said_of(step),
+            "agent": step.agent,
+            "instruction": step.instruction,
             "reads": list(draft.workflow.reads(index)),
             "change": change_of(changes.steps[index]),
             **_fate(index, changes, forecast, faulty.get(ids[index])),
         }
         for index, step in enumerate(draft.workflow.steps)
     ]
-    gone = [
-        {
-            "key": str(index),
-            "number": None,
-            "was": index,
-            **_said_of(draft.original.steps[index]),
-            "reads": list(draft.original.reads(index)),
-            "change": "removed",
-            "fate": None,
-            "words": f"was step {index}",
-        }
-        for index in changes.removed
-    ]
-    return {"steps": [*steps, *gone], "layout": _layout(draft, changes)}
-
-
-def _said_of(step: Step) -> dict[str, str]:
-    return {"agent": step.agent, "instruction": step.instruction}
+    for index, step in ((index, draft.original.steps[index]) for index in changes.removed):
+        gone = {"key": str(index), "number": None, "was": index, "agent": step.agent, "instruction": step.instruction}
+        words = {"change": "removed", "fate": None, "words": f"was step {index}"}
+        steps.append({**gone, "reads": list(draft.original.reads(index)), **words})
+    return {"steps": steps, "layout": _layout(draft, changes)}
 
 
 def _fate(index: int, changes: PlanChanges, forecast: RerunPreview | None, fault: str | None) -> dict[str, str | None]:
@@ -238,24 +217,16 @@ def _fate(index: int, changes: PlanChanges, forecast: RerunPreview | None, fault
 def _layout(draft: Draft, changes: PlanChanges) -> dict[str, Any]:
     plans = TwoPlans(draft.original, draft.workflow, changes)
     keys = [*draft.now.ids, *changes.removed]
-    data = network_data(_named(lay_out([RoundShape((), plans.reads)]), keys))
+    layout = lay_out([RoundShape((), plans.reads)])
+    # Steps go by their keys, not by their places in the list of all.
+    nodes = tuple(replace(node, path=(keys[node.path[0]],)) for node in layout.nodes)
+    ends = ((keys[edge.source[0]], keys[edge.target[0]]) for edge in layout.edges)
+    edges = tuple(replace(edge, source=(a,), target=(b,)) for edge, (a, b) in zip(layout.edges, ends, strict=True))
+    data = network_data(replace(layout, nodes=nodes, edges=edges))
     places = {str(key): place for place, key in enumerate(keys)}
     for edge in data["edges"]:
         edge["change"] = plans.edge_change(places[edge["from"]], places[edge["to"]])
     return data
-
-
-def _named(layout: GraphLayout, keys: Sequence[int]) -> GraphLayout:
-    """Replaces the steps' places in the list of all by their keys."""
-
-    def key(path: tuple[int, ...]) -> tuple[int, ...]:
-        return (keys[path[0]],)
-
-    return replace(
-        layout,
-        nodes=tuple(replace(node, path=key(node.path)) for node in layout.nodes),
-        edges=tuple(replace(edge, source=key(edge.source), target=key(edge.target)) for edge in layout.edges),
-    )
 
 
 # What follows from a draft.
@@ -284,26 +255,23 @@ class PlanState:
 
 def read_plan(editing: Editing, preview: Preview) -> PlanState:
     """Returns what follows from the draft. ``preview`` tells what the run of a workflow would call and reuse."""
-    checked, forecast = _checked(editing, editing.draft, preview)
-    # A step that was removed and written again is another step.
     draft = editing.draft
-    edited = draft.changed or draft.now.ids != drafts.begin(draft.original).now.ids
-    drawn = _drawn(editing, checked, forecast, preview) if edited or editing.of == "new" else None
-    return PlanState(checked, forecast, drawn)
 
+    def expected(of: Draft) -> tuple[Checked, RerunPreview | None]:
+        checked = editing.check(of.workflow)
+        return checked, None if checked.workflow is None else preview(checked.workflow, of)
 
-def _checked(editing: Editing, draft: Draft, preview: Preview) -> tuple[Checked, RerunPreview | None]:
-    checked = editing.check(draft.workflow)
-    return checked, None if checked.workflow is None else preview(checked.workflow, draft)
-
-
-def _drawn(editing: Editing, checked: Checked, forecast: RerunPreview | None, preview: Preview) -> dict[str, Any]:
-    shown = drafts.last_readable(editing.draft, lambda workflow: editing.check(workflow).faults)
-    if shown != editing.draft:
-        forecast = _checked(editing, shown, preview)[1]
+    checked, forecast = expected(draft)
+    # A step that was removed and written again is another step.
+    if editing.of != "new" and not draft.changed and draft.now.ids == drafts.begin(draft.original).now.ids:
+        return PlanState(checked, forecast, None)
+    shown = drafts.last_readable(draft, lambda workflow: editing.check(workflow).faults)
+    of_shown = forecast if shown == draft else expected(shown)[1]
     if editing.of == "new":
-        return drawn_new_plan(editing.draft, shown, forecast, checked.faults, editing.agents)
-    return edited_plan(editing.draft, shown, forecast, checked.faults)
+        drawn = drawn_new_plan(draft, shown, of_shown, checked.faults, editing.agents)
+    else:
+        drawn = edited_plan(draft, shown, of_shown, checked.faults)
+    return PlanState(checked, forecast, drawn)
 
 
 def as_data(editing: Editing, state: PlanState) -> dict[str, Any]:
@@ -318,11 +286,12 @@ def as_data(editing: Editing, state: PlanState) -> dict[str, Any]:
     or null, "pins": whether its recorded output can be kept}. ``key`` is as in ``edited_plan``.
     """
     draft = editing.draft
-    described = {spec.name: spec.description for spec in editing.specs}
-    ready = state.forecast is not None and not editing.missing
+    agents = [{"name": spec.name, "says": spec.description} for spec in editing.specs]
+    runs = 0 if state.forecast is None else len(state.forecast.will_run)
+    rerun = f"Re-run {plural(runs, 'step')}" if runs else "Re-run"
     return {
         "of": editing.of,
-        "agents": [{"name": name, "says": described.get(name, "")} for name in editing.offered_agents],
+        "agents": [*agents, *([{"name": CONDUCTOR_AGENT, "says": ""}] if editing.recursive else [])],
         "steps": [_step(editing, index) for index in range(len(draft.workflow.steps))],
         "faults": [_placed(draft, fault) for fault in state.checked.faults],
         "warnings": [_placed(draft, fault) for fault in state.checked.warnings],
@@ -332,8 +301,8 @@ def as_data(editing: Editing, state: PlanState) -> dict[str, Any]:
         "title": _title(editing, draft),
         "changes": _changes(draft),
         "says": [{"kind": kind, "text": text} for kind, text in _says(editing, state.forecast)],
-        "start": _start_label(state.forecast, editing),
-        "starts": ready,
+        "start": {"new": "Run this plan", "waiting": "Use this plan"}.get(editing.of, rerun),
+        "starts": state.forecast is not None and not editing.missing,
         "not_yet": NOT_YET.get(editing.of, ""),
         "show": [str(each) for each in editing.open_ids],
     }
@@ -343,7 +312,8 @@ def _step(editing: Editing, index: int) -> dict[str, Any]:
     draft = editing.draft
     step, ids = draft.workflow.steps[index], draft.now.ids
     reads, origin = draft.workflow.reads(index), draft.origins[index]
-    given, step_id = draft.given_to(ids[index]), ids[index]
+    step_id = ids[index]
+    given = {each: {"how": how.how, "text": text, "says": how.in_words} for each, text, how in draft.now.given}
     run = editing.run if editing.of == "ended" else None
     recorded = run.steps[step_id] if run is not None and 0 <= step_id < len(run.steps) else None
     return {
@@ -354,7 +324,7 @@ def _step(editing: Editing, index: int) -> dict[str, Any]:
         "access": "all" if step.access_list == "all" else [str(ids[read]) for read in reads],
         "beyond": step.access_list != "all" and set(step.access_list) != set(reads),
         "before": None if origin is None else [str(read) for read in draft.original.reads(origin)],
-        "given": None if given is None else {"how": given[1].how, "text": given[0], "says": given[1].in_words},
+        "given": given.get(step_id),
         "pins": recorded is not None and whole(recorded) and recorded.status != "written",
     }
 
@@ -394,40 +364,26 @@ def _says(editing: Editing, forecast: RerunPreview | None) -> list[tuple[str, st
         return [("warn", editing.missing)]
     runs, reused = [each.index for each in forecast.will_run], [each.index for each in forecast.will_reuse]
     if editing.of == "waiting":
-        done = [("reused", f"✓ {_steps(reused, 'has', 'have')} run and {'stay' if reused[1:] else 'stays'}")]
         goes_on = ("runs", "‖ this run goes on with the plan as soon as somebody approves it")
-        return [*(done if reused else []), goes_on]
+        done = f"steps {_in_words(reused)} have run and stay"
+        done = done if reused[1:] else f"step {_in_words(reused)} has run and stays"
+        return [("reused", f"✓ {done}"), goes_on] if reused else [goes_on]
     if not runs:
         return [("reused", f"↺ {_in_words(reused)} reused: nothing to pay")]
     words = "will run" if editing.of == "new" else "runs again" if len(runs) == 1 else "run again"
-    kept = [("reused", f"↺ {_reused(forecast.will_reuse)}")] if reused else []
+    given = [each.index for each in forecast.will_reuse if each.given]
+    others = [index for index in reused if index not in given]
+    told = [f"{_in_words(of)} {how}" for of, how in ((others, "reused"), (given, "by a person")) if of]
+    kept = [("reused", f"↺ {', '.join(told)}")] if reused else []
     on_top = [("", forecast.on_top)] if forecast.on_top else []
     first = [("", "Nothing is sent yet")] if editing.of == "new" else []
     tokens = ("", f"about {forecast.estimated_tokens:,} tokens")
     return [*first, ("runs", f"↻ {_in_words(runs)} {words}"), *kept, tokens, ("", forecast.cost.in_line), *on_top]
 
 
-def _reused(kept: Sequence[StepForecast]) -> str:
-    given = [each.index for each in kept if each.given]
-    reused = [each.index for each in kept if not each.given]
-    said = [f"{_in_words(reused)} reused"] if reused else []
-    return ", ".join([*said, *([f"{_in_words(given)} by a person"] if given else [])])
-
-
 def _in_words(steps: Sequence[int]) -> str:
     """Writes ``0, 1 and 2``; of many, what follows each other as ``4–39``."""
     return listed(list(map(str, steps))) if len(steps) < _MANY else numbers(steps)
-
-
-def _steps(of: Sequence[int], one: str, several: str) -> str:
-    return f"steps {_in_words(of)} {several}" if len(of) > 1 else f"step {_in_words(of)} {one}"
-
-
-def _start_label(forecast: RerunPreview | None, editing: Editing) -> str:
-    if editing.of != "ended":
-        return "Run this plan" if editing.of == "new" else "Use this plan"
-    runs = 0 if forecast is None else len(forecast.will_run)
-    return f"Re-run {plural(runs, 'step')}" if runs else "Re-run"
 
 
 # The plan in other forms, to download.
@@ -464,31 +420,21 @@ def export_dialog(editing: Editing, valid: Workflow | None) -> None:
         exported(run_ids, f"plan as {name}", browser)
         return form.write(plan)
 
+    def draw(name: str, form: PlanFormat[str] | PlanFormat[bytes], blocked: bool) -> None:
+        file = f"workflow-{name}{form.suffix}" if name in FRAMEWORKS else f"workflow{form.suffix}"
+        how: dict[str, Any] = {"icon": "", "type": "tertiary", "disabled": blocked, "width": "stretch"}
+        # It is written when it is asked for.
+        download(form.title, partial(written, name, form), file, form.mime, f"export-{name}", **how)
+
     with st.container(gap=None, key="export-forms"):
         for name, form in PLAN_FORMATS.items():
             blocked = fault is not None if name in FRAMEWORKS else valid is None and name != "json"
-            _button(name, form, partial(written, name, form), blocked)
+            draw(name, form, blocked)
             if name == "svg":
-                _button("png", PNG, partial(written, "png", PNG), blocked or too_large(plan))
+                draw("png", PNG, blocked or too_large(plan))
         if valid is None:
             st.caption("This plan has faults, so only a workflow file can hold it.")
         elif fault is not None:
             why, _, other_workers = fault.partition("; export with ")
             more = " On the command line, `export --pool FILE` takes other workers." if other_workers else ""
             st.caption(f"No script: {inert(why)}.{more}")
-
-
-def _button(
-    name: str, form: PlanFormat[str] | PlanFormat[bytes], written: Callable[[], str | bytes], blocked: bool
-) -> None:
-    st.download_button(
-        form.title,
-        written,  # written when it is asked for
-        file_name=f"workflow-{name}{form.suffix}" if name in FRAMEWORKS else f"workflow{form.suffix}",
-        mime=form.mime,
-        on_click="ignore",
-        type="tertiary",
-        key=f"export-{name}",
-        disabled=blocked,
-        width="stretch",
-    )

@@ -10,13 +10,13 @@ from conductor_core.analysis.conclusion import changes_of
 from conductor_core.blame.experiments import PURPOSE as OF_A_BLAME
 from conductor_core.engine.repeats import PURPOSE as OF_A_STEP
 from conductor_core.engine.request import asks_conductor, may_run_here, rerun_of, resume_of
-from conductor_core.errors import InspectorError, StoreError
+from conductor_core.errors import StoreError
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
-from conductor_core.run.values import Imported
 from pages.components.app import places
 from pages.components.app.session import current
+from pages.components.app.widgets import fault_box, kept_fault
 from pages.components.run import settings
 from pages.components.run.preflight import SIMULATED
 from pages.components.run.settings import BUILT_IN_POOLS
@@ -28,8 +28,19 @@ _MOST_RUNS_READ = 150
 
 def origin_notes(trace: RunTrace) -> None:
     """Draws lines, where there are some: the origin of an imported run, what was hidden, commands that nobody sent."""
-    if trace.imported is not None and not trace.imported.recorded:
-        _imported(trace, trace.imported)
+    if (imported := trace.imported) is not None and not imported.recorded:
+        hidden = f", {plural(imported.redactions, 'passage')} hidden" if imported.redactions else ""
+        rerun = "" if may_run_here(trace) else " Its workers are the file's, so it cannot be re-run here."
+        by, purpose = inert(imported.caller.in_words), f", for {trace.purpose}" if trace.purpose else ""
+        written = f"{imported.written_at_utc:%Y-%m-%d %H:%M} UTC, started by {trace.caller.in_words}{purpose}"
+        st.caption(
+            f":material/upload_file: **Imported** {ago(imported.imported_at_utc)} by {by} from an unsigned file of "
+            f"{inert(imported.written_by)}{hidden}: this database did not carry it out.{rerun}",
+            help=inert(
+                f"There it was run {imported.run_id}, says the file, written at {written}. Who approved or edited it, "
+                "and which other runs it names, is the file's word, too."
+            ),
+        )
     if trace.redacted:
         st.caption(f":material/visibility_off: **Hidden before it was stored**: {inert(in_words(trace.redacted))}.")
     for refused in trace.refused:
@@ -39,20 +50,6 @@ def origin_notes(trace: RunTrace) -> None:
                 "written into the database by hand. No machine that may act has sent it.",
                 help=inert(refused.reason),
             )
-
-
-def _imported(trace: RunTrace, imported: Imported) -> None:
-    hidden = f", {plural(imported.redactions, 'passage')} hidden" if imported.redactions else ""
-    rerun = "" if may_run_here(trace) else " Its workers are the file's, so it cannot be re-run here."
-    st.caption(
-        f":material/upload_file: **Imported** {ago(imported.imported_at_utc)} by {inert(imported.caller.in_words)} "
-        f"from an unsigned file of {inert(imported.written_by)}{hidden}: this database did not carry it out.{rerun}",
-        help=inert(
-            f"There it was run {imported.run_id}, says the file, written at {imported.written_at_utc:%Y-%m-%d %H:%M} "
-            f"UTC, started by {trace.caller.in_words}{f', for {trace.purpose}' if trace.purpose else ''}. Who approved "
-            "or edited it, and which other runs it names, is the file's word, too."
-        ),
-    )
 
 
 def kin(trace: RunTrace, tree_words: Callable[[str], str]) -> dict[str, str] | None:
@@ -88,7 +85,7 @@ def _newest(trace: RunTrace) -> dict[str, str] | None:
     try:
         made = current().store.runs(limit=_MOST_RUNS_READ, parent=trace.run_id, without=OF_A_BLAME)
     except StoreError as error:
-        st.error(inert(str(error)), icon=":material/error:")
+        fault_box(error)
         return None
     # The runs of a step that was asked many times have a panel of their own.
     found = [run for run in made if run.purpose != OF_A_STEP or run.batch_id is None]
@@ -133,29 +130,23 @@ def ways_out(trace: RunTrace) -> dict[str, str]:
 def take_way_out(trace: RunTrace, way: str) -> None:
     """Does what ``ways_out`` offered. What is recorded of finished steps is reused. Call it before a drawing."""
     found = _ways(trace).get(way)
-    if found is not None and way == "way-settings":
-        settings.open_()
-    elif found is not None:
-        _begin(trace, *found[1:])
+    if found is None:
+        return
+    if way == "way-settings":
+        settings.close(opened=True)
+        return
+    _, conductor, pool = found
+    with kept_fault(FAULT):  # the task again, with another Conductor or pool, which are then chosen
+        run_id = start(request_again(trace, conductor, pool))
+        if pool is not None:
+            settings.use_pool(pool, conductor)
+        elif conductor is not None:
+            settings.use_conductor(conductor)
+        open_run(run_id, trace.task)
 
 
 def _conductor(trace: RunTrace) -> str | None:
     return None if trace.conductor is None else trace.conductor.name
-
-
-def _begin(trace: RunTrace, conductor: str | None, pool: str | None) -> None:
-    """Starts the task of ``trace`` again; with another Conductor or pool, which are then chosen."""
-    try:
-        run_id = start(request_again(trace, conductor, pool))
-    except InspectorError as error:
-        st.session_state[FAULT] = str(error)
-        return
-    if conductor is not None:
-        settings.use_conductor(conductor)
-    if pool is not None:
-        settings.use_pool(pool)
-    open_run(run_id, trace.task)
-    places.write("run", run_id)
 
 
 def request_again(trace: RunTrace, conductor: str | None = None, pool: str | None = None) -> RunRequest:

@@ -4,7 +4,9 @@ The Run page shows it while no run is open. Nothing is sent before the person ru
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import streamlit as st
 
@@ -12,26 +14,27 @@ from conductor_core.chat.messages import WorkerSpec, conversation_of, images_in
 from conductor_core.engine import estimates
 from conductor_core.engine.models import cast_of
 from conductor_core.engine.pools import pool_info
+from conductor_core.engine.prompts import Asked
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.privacy.masking import one_line
 from conductor_core.run import request
 from conductor_core.run.values import PoolInfo
-from conductor_core.workflow.edits import Origins, compare
+from conductor_core.workflow.edits import compare
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Step, Workflow
 from conductor_core.workflow.parser import parse_workflow_file
 from conductor_core.workflow.source import MAX_CHARACTERS, RawStep
-from conductor_core.workflow.topology import BLANK, TEMPLATES, Cast, Template, topology
+from conductor_core.workflow.topology import BLANK, TEMPLATES, Template, topology
 from pages.components.app import places
 from pages.components.app.session import current, readable, viewed
-from pages.components.app.widgets import button, dialog_scheme, fault_box, segments, worded
+from pages.components.app.widgets import button, dialog_scheme, fault_box, fault_shown, kept_fault, segments, worded
 from pages.components.run import draft as drafts
 from pages.components.run import settings, task_box
 from pages.components.run.draft import Draft
 from pages.components.run.draft_store import PageDraft
 from pages.components.run.editing import Editing, PlanState, read_plan
 from pages.components.run.task_box import PLANS_ASKED, TASK
-from pages.components.style.formats import ago, inert, instruction_markdown, plural
-from storage import RunSummary
+from pages.components.run_list.table import run_label
+from pages.components.style.formats import inert, instruction_markdown, plural
 
 MOST_MIB = 4 * MAX_CHARACTERS // 2**20 + 1  # a character has at most four bytes
 
@@ -117,6 +120,9 @@ def editing() -> Editing | None:
     if found is None or not st.session_state.get(_SHOWN):
         return None
     pool, limits = chosen_pool(), settings.limits()
+    every_step, of_pool = settings.chosen_policies().give_question, settings.policies_of_pool(settings.pool())
+    if every_step is None:
+        every_step = of_pool is not None and bool(of_pool.give_question)
     return Editing(
         store=STORE,
         of="new",
@@ -125,7 +131,7 @@ def editing() -> Editing | None:
         specs=() if pool is None else pool.workers,
         recursive=limits.max_depth > 0,
         max_steps=limits.max_steps,
-        give_question=_every_step(),
+        give_question=every_step,
         conversation=conversation_of(_task(), task_box.chosen(), ()),
         missing="" if _task() else NO_TASK,
     )
@@ -137,34 +143,30 @@ def plan_state(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> PlanS
     Args:
         specs, pool: who would be called, and the name of their pool.
     """
-    answer_tokens = _answer_tokens(pool)
-    *before, asked = edited.conversation
+    answer_tokens = estimates.ANSWER_TOKENS
+    with suppress(InspectorError):  # the database is damaged, which the page says
+        answer_tokens = estimates.usual_answer_tokens(pool, current().store.runs(_RUNS_READ))
+    *before, last = edited.conversation
+    asked = Asked(edited.task, edited.give_question, tuple(images_in(last.content)), tuple(before))
 
     def preview(workflow: Workflow, draft: Draft) -> estimates.RerunPreview:
         expected = estimates.forecast(
             workflow,
             specs,
-            edited.task,
+            asked,
             answer_tokens=answer_tokens,
-            give_question=edited.give_question,
-            images=tuple(images_in(asked.content)),
-            turns_before=tuple(before),
             rounds=_rounds() if any(step.agent == CONDUCTOR_AGENT for step in workflow.steps) else estimates.Rounds(),
         )
-        return expected if edited.of == "new" else _with_changes(expected, edited.original, workflow, draft.origins)
+        if edited.of == "new":
+            return expected
+        changes = compare(edited.original, workflow, draft.origins)
+        will_run = tuple(
+            step.model_copy(update={"reason": ", ".join(filter(None, (changes.in_words(step.index), step.reason)))})
+            for step in expected.will_run
+        )
+        return expected.model_copy(update={"will_run": will_run})
 
     return read_plan(edited, preview)
-
-
-def _with_changes(
-    expected: estimates.RerunPreview, planned: Workflow, workflow: Workflow, origins: Origins
-) -> estimates.RerunPreview:
-    changes = compare(planned, workflow, origins)
-    will_run = tuple(
-        step.model_copy(update={"reason": ", ".join(filter(None, (changes.in_words(step.index), step.reason)))})
-        for step in expected.will_run
-    )
-    return expected.model_copy(update={"will_run": will_run})
 
 
 def keep() -> None:
@@ -193,37 +195,8 @@ def chosen_pool() -> PoolInfo | None:
         return None
 
 
-def cast() -> Cast | None:
-    """Returns who of the chosen pool suits which role; None: it has nobody. With images, those who accept them."""
-    pool = chosen_pool()
-    if pool is None:
-        return None
-    seeing = tuple(spec for spec in pool.workers if "image" in spec.accepts) if task_box.chosen() else ()
-    return cast_of(seeing or pool.workers)
-
-
 def _task() -> str:
     return str(st.session_state.get(task_box.TASK) or "").strip()
-
-
-def _every_step() -> bool:
-    chosen = settings.chosen_policies().give_question
-    if chosen is not None:
-        return chosen
-    of_pool = settings.policies_of_pool(settings.pool())
-    return of_pool is not None and bool(of_pool.give_question)
-
-
-def pool_name() -> str:
-    pool = chosen_pool()
-    return "" if pool is None else pool.name
-
-
-def _answer_tokens(pool: str) -> int:
-    try:
-        return estimates.usual_answer_tokens(pool, current().store.runs(_RUNS_READ))
-    except InspectorError:  # the database is damaged, which the page says
-        return estimates.ANSWER_TOKENS
 
 
 @st.cache_data(ttl=60, max_entries=1, show_spinner=False)
@@ -271,29 +244,20 @@ def _dialog() -> None:
     if not st.session_state.get(PLANS_ASKED):
         st.rerun()  # a button of the dialog has done its work
     dialog_scheme()
-    _go_on()
-    with st.container(key="plans-dialog", gap="small"):
-        kind = segments(
-            "Begin with",
-            [TEMPLATE, TEXT, EARLIER, SEVERAL],
-            KIND,
-            default=TEMPLATE,
-            required=True,
-            persist_state="session",
-        )
-        {TEMPLATE: _template, TEXT: _text, EARLIER: _earlier, SEVERAL: _several}[kind or TEMPLATE]()
-
-
-def _go_on() -> None:
     found = _draft()
-    if found is None or editing() is not None:
-        return
-    label = f"Go on with your plan of {plural(len(found.workflow.steps), 'step')}"
-    button(label, "plans-go-on", _act, show, icon="edit")
+    if found is not None and editing() is None:
+        label = f"Go on with your plan of {plural(len(found.workflow.steps), 'step')}"
+        button(label, "plans-go-on", _act, show, icon="edit")
+    with st.container(key="plans-dialog", gap="small"):
+        kinds = {TEMPLATE: _template, TEXT: _text, EARLIER: _earlier, SEVERAL: _several}
+        kind = segments("Begin with", kinds, KIND, default=TEMPLATE, required=True, persist_state="session")
+        kinds[kind or TEMPLATE]()
 
 
 def _template() -> None:
-    found = cast()
+    pool = chosen_pool()
+    seeing = tuple(spec for spec in pool.workers if "image" in spec.accepts) if pool and task_box.chosen() else ()
+    found = None if pool is None else cast_of(seeing or pool.workers)  # who suits which role
     if found is None:
         st.error("The chosen pool cannot be used: choose another one in the settings of the run.")
         return
@@ -324,15 +288,9 @@ def _branches(template: Template, max_steps: int) -> int | None:
         st.caption(f"Of a fixed size within {plural(max_steps, 'step')}.", width="stretch")
         return template.least or None
     usual = min(template.usual, most)
-    number = st.number_input(
-        f"Number of {template.branch}{'es' if template.branch.endswith('ch') else 's'}",
-        template.least,
-        most,
-        usual,
-        key=f"plans-branches-{template.name}",
-        width=190,
-    )
-    return int(number)
+    label = f"Number of {template.branch}{'es' if template.branch.endswith('ch') else 's'}"
+    key = f"plans-branches-{template.name}"
+    return int(st.number_input(label, template.least, most, usual, key=key, width=190))
 
 
 def _preview(workflow: Workflow) -> None:
@@ -340,15 +298,11 @@ def _preview(workflow: Workflow) -> None:
         st.caption("A plan without steps: add them in the editor.")
         return
     st.caption(f"{plural(len(workflow.steps), 'step')} · {topology(workflow)}")
-    lines = []
-    for index, step in enumerate(workflow.steps):
-        reads = ", ".join(map(str, workflow.reads(index)))
-        sees = f"sees {reads}" if reads else "sees nothing"
-        said = instruction_markdown(step.instruction, 160)
-        lines.append(f"**{index} · {inert(step.agent)}** :small[:gray[{sees}]]  \n:small[{said}]")
     with st.container(key="plans-preview", gap="xsmall"):
-        for line in lines:
-            st.markdown(line)
+        for index, step in enumerate(workflow.steps):
+            sees = f"sees {', '.join(map(str, workflow.reads(index))) or 'nothing'}"
+            said = instruction_markdown(step.instruction, 160)
+            st.markdown(f"**{index} · {inert(step.agent)}** :small[:gray[{sees}]]  \n:small[{said}]")
 
 
 def _open_button(workflow: Workflow, task: str | None = None) -> None:
@@ -369,7 +323,7 @@ def _text() -> None:
         help="A workflow file (JSON), or a text with the Conductor's three lists",
     )
     if message := st.session_state.get(FILE_FAULT):
-        st.error(inert(message), icon=":material/error:")
+        fault_box(message)
     st.text_area(
         "The plan",
         key=GIVEN,
@@ -384,7 +338,13 @@ def _text() -> None:
         return
     pool = chosen_pool()
     given = given_plan(text, [] if pool is None else [spec.name for spec in pool.workers])
-    _say(given)
+    for fault in given.faults[:_FAULTS_SHOWN]:
+        place = "" if fault.line is None else f"line {fault.line}, column {fault.column}: "
+        st.markdown(f":red[:material/error: {inert(place + fault.message)}]")
+    if (more := len(given.faults) - _FAULTS_SHOWN) > 0:
+        st.caption(f"And {plural(more, 'more fault')}.")
+    for repair in given.repairs[:_FAULTS_SHOWN]:
+        st.markdown(f":orange[:material/build: {inert(repair)}]")
     if given.workflow is not None:
         _open_button(given.workflow, given.task)
         typed = str(st.session_state.get(TASK) or "").strip()
@@ -399,48 +359,36 @@ def _read_file() -> None:
     uploaded = st.session_state.get("plans-file")
     if uploaded is None:
         return
-    try:
+    with kept_fault(FILE_FAULT):
         st.session_state[GIVEN] = text_of(uploaded.getvalue(), one_line(uploaded.name))
-    except InspectorError as error:
-        st.session_state[FILE_FAULT] = str(error)
-
-
-def _say(given: GivenPlan) -> None:
-    for fault in given.faults[:_FAULTS_SHOWN]:
-        place = "" if fault.line is None else f"line {fault.line}, column {fault.column}: "
-        st.markdown(f":red[:material/error: {inert(place + fault.message)}]")
-    if (more := len(given.faults) - _FAULTS_SHOWN) > 0:
-        st.caption(f"And {plural(more, 'more fault')}.")
-    for repair in given.repairs[:_FAULTS_SHOWN]:
-        st.markdown(f":orange[:material/build: {inert(repair)}]")
 
 
 def _earlier() -> None:
-    try:
-        listed = current().store.runs(limit=4 * _EARLIER_LISTED, without=request.REPLAY_PURPOSE)
-        listed = [run for run in listed if run.topology and run.damage is None]
-    except InspectorError as error:
-        fault_box(error)
-        return
-    runs = {run.run_id: run for run in listed[:_EARLIER_LISTED]}
-    if not runs:
+    with fault_shown():
+        _choose_earlier()
+
+
+def _choose_earlier() -> None:
+    """Raises: InspectorError."""
+    listed = current().store.runs(limit=4 * _EARLIER_LISTED, without=request.REPLAY_PURPOSE)
+    listed = [run for run in listed if run.topology and run.damage is None]
+    words = {
+        run.run_id: run_label(run, f"{run.topology}, {plural(run.steps, 'step')}") for run in listed[:_EARLIER_LISTED]
+    }
+    if not words:
         st.caption("No run has a plan yet. Run a task, then its plan can be taken from here.")
         return
     run_id = st.selectbox(
         "Run",
-        list(runs),
+        list(words),
         key=_RUN,
-        format_func=worded(_RUN, {each: _label(run) for each, run in runs.items()}),
+        format_func=worded(_RUN, words),
         accept_new_options=True,
         help="The newest runs. For an older one, type or paste its id.",
     )
     if not run_id:
         return
-    try:
-        trace = current().store.trace(current().store.resolve(run_id.strip()))[0]
-    except InspectorError as error:
-        fault_box(error)
-        return
+    trace = current().store.trace(current().store.resolve(run_id.strip()))[0]
     viewed([trace.run_id], "run page")
     if trace.root.workflow is None:
         st.error("This run has no plan.", icon=":material/error:")
@@ -449,25 +397,14 @@ def _earlier() -> None:
     _preview(trace.root.workflow)
 
 
-def _label(run: RunSummary) -> str:
-    plan = f"{run.topology}, {plural(run.steps, 'step')}"
-    return f"{ago(run.created_at_utc)} · {plan} · {one_line(run.task[:80])} · {run.run_id[-6:]}"
-
-
 def _several() -> None:
     st.caption(
         f"The Conductor {inert(settings.conductor())} writes several plans for the task, each with a fresh seed. "
         "No worker is called. Then choose one, edit one, or run them all."
     )
     count_at, temperature_at = st.columns(2)
-    count = count_at.number_input(
-        "Plans",
-        request.LEAST_PLANS,
-        request.MOST_PLANS,
-        request.USUAL_PLANS,
-        key="plans-count",
-        persist_state="session",
-    )
+    bounds = (request.LEAST_PLANS, request.MOST_PLANS, request.USUAL_PLANS)
+    count = count_at.number_input("Plans", *bounds, key="plans-count", persist_state="session")
     temperature = temperature_at.number_input(
         "Temperature",
         0.0,
@@ -483,11 +420,5 @@ def _several() -> None:
     task = str(st.session_state.get(TASK) or "").strip()
     if not task:
         st.warning("There is no task yet: close this, and type one or take an example.", icon=":material/warning:")
-    button(
-        f"Write {count} plans",
-        "plans-write",
-        _act,
-        lambda: task_box.begin_plans(task, int(count), float(temperature)),
-        type="primary",
-        disabled=not task,
-    )
+    write = partial(task_box.begin_plans, task, int(count), float(temperature))
+    button(f"Write {count} plans", "plans-write", _act, write, type="primary", disabled=not task)

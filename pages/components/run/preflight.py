@@ -41,20 +41,14 @@ _MAY_BE_ASKED = "addresses-that-may-be-asked"
 
 @dataclass(frozen=True)
 class _Brought:
-    """The choices that the run on the page set, and those before it."""
+    """The choices that the run on the page set, and those before it: Conductor and pool, and the policies."""
 
     run_id: str
-    conductor: str
-    pool: str
-    conductor_before: str
-    pool_before: str
+    models: tuple[str, str]
+    models_before: tuple[str, str]
     policies: Policies
     policies_before: Policies
     missing: tuple[str, ...]
-
-    @property
-    def untouched(self) -> bool:
-        return (run_settings.conductor(), run_settings.pool()) == (self.conductor, self.pool)
 
 
 def apply_choices_of(trace: RunTrace | None) -> None:
@@ -66,8 +60,8 @@ def apply_choices_of(trace: RunTrace | None) -> None:
     if trace is not None and brought is not None and brought.run_id == trace.run_id:
         return
     before, policies_before = (run_settings.conductor(), run_settings.pool()), run_settings.chosen_policies()
-    if brought is not None and brought.untouched:
-        before = brought.conductor_before, brought.pool_before
+    if brought is not None and before == brought.models:
+        before = brought.models_before
         run_settings.put(*before)
     if brought is not None and policies_before == brought.policies:
         policies_before = brought.policies_before
@@ -94,20 +88,14 @@ def apply_choices_of(trace: RunTrace | None) -> None:
     run_settings.put(conductor, pool)
     if found is not None:
         run_settings.also_exclude(trace.pool.excluded)
-    own = _policies_of(trace, found)
-    run_settings.put_policies(own)
-    st.session_state[_BROUGHT] = _Brought(trace.run_id, conductor, pool, *before, own, policies_before, tuple(missing))
-
-
-def _policies_of(trace: RunTrace, pool: str | None) -> Policies:
-    """Returns the policies of this run; None where the pool, if it is there, has the same by itself."""
-    of_pool = None if pool is None else run_settings.policies_of_pool(pool)
-    if of_pool is None:
-        return Policies(trace.on_incomplete, trace.give_question)
-    return Policies(
-        None if of_pool.on_incomplete == trace.on_incomplete else trace.on_incomplete,
-        None if of_pool.give_question == trace.give_question else trace.give_question,
+    of_pool = None if found is None else run_settings.policies_of_pool(found)
+    own = Policies(  # None where the pool, if it is there, has the same by itself
+        None if of_pool and of_pool.on_incomplete == trace.on_incomplete else trace.on_incomplete,
+        None if of_pool and of_pool.give_question == trace.give_question else trace.give_question,
     )
+    run_settings.put_policies(own)
+    models = conductor, pool
+    st.session_state[_BROUGHT] = _Brought(trace.run_id, models, before, own, policies_before, tuple(missing))
 
 
 def missing_note() -> str:
@@ -127,7 +115,7 @@ def address_of_the_run_alone() -> str | None:
     """
     brought: _Brought | None = st.session_state.get(_BROUGHT)
     ref = run_settings.conductor()
-    if brought is None or "://" not in ref or ref != brought.conductor or ref == brought.conductor_before:
+    if brought is None or "://" not in ref or ref != brought.models[0] or ref == brought.models_before[0]:
         return None
     return None if ref in st.session_state.get(_MAY_BE_ASKED, ()) else ref
 
@@ -202,7 +190,7 @@ def _line(used: Sequence[WorkerSpec], checks: Future[Preflight], unasked: str | 
         if found is not None:
             with st.popover(_answering(found), width="content", key="preflight-all"):
                 for part in found.parts:
-                    st.markdown(_row(part))
+                    _row(part)
                 if found.budget_warning:
                     st.markdown(f":orange[:material/money_off:] {inert(_sentence(found.budget_warning))}")
         if unasked is not None:
@@ -239,7 +227,6 @@ def _words(
 
 
 def _answering(found: Preflight) -> str:
-    """Returns ``The Conductor and 2 workers answer``, or ``1 of 3 does not answer``."""
     if failing := len(found.parts) - found.answering:
         return f"{failing} of {len(found.parts)} {'does' if failing == 1 else 'do'} not answer"
     workers = plural(sum(part.role == "worker" for part in found.parts), "worker")
@@ -253,14 +240,14 @@ def _sentence(text: str) -> str:
     return text if text.endswith("?") else f"{text}."
 
 
-def _row(part: Part) -> str:
+def _row(part: Part) -> None:
     colour, glyph = ("green", "check_circle") if part.ok else ("red", "error")
     who = "Conductor " if part.role == "conductor" else ""
     took = "" if part.latency_ms is None or not part.ok else f" · {part.latency_ms:.0f} ms"
     price = "" if part.priced else " · price unknown"
     # A fault names its part, which other places need; here the name stands before it.
     said = part.detail.removeprefix(f"{who or 'worker '}{part.name}").lstrip(": ")
-    return f":{colour}[:material/{glyph}:] **{who}{inert(part.name)}** · {inert(said)}{took}{price}"
+    st.markdown(f":{colour}[:material/{glyph}:] **{who}{inert(part.name)}** · {inert(said)}{took}{price}")
 
 
 def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None) -> None:
@@ -271,26 +258,14 @@ def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None)
     dead = found is not None and any(part.role == "conductor" for part in found.failing)
     out = [name for names in missing.values() for name in names] if found is None else found.failing_workers
     if out and len(out) < len(used):
-        button("Use only what answers", "use-answering", _leave_out, out)
+        button("Use only what answers", "use-answering", run_settings.leave_out, out)
     elif out:
-        button("Use the simulated pool", "use-simulated", _use_simulated, dead)
+        shipped = run_settings.SHIPPED if dead else None  # the Conductor does not answer either, and is left, too
+        button("Use the simulated pool", "use-simulated", run_settings.use_pool, SIMULATED, shipped)
     elif found is not None and found.failing:
         if dead:
-            shipped = (run_settings.SHIPPED,)
-            button("Plan with tiny", "use-shipped", run_settings.use_conductor, *shipped)
+            button("Plan with tiny", "use-shipped", run_settings.use_conductor, run_settings.SHIPPED)
         button("Ask again", "ask-again", forget)
-
-
-def _use_simulated(dead: bool) -> None:
-    """``dead``: the Conductor does not answer either, and is left, too."""
-    run_settings.use_pool(SIMULATED)
-    if dead:
-        run_settings.use_conductor(run_settings.SHIPPED)
-
-
-def _leave_out(names: Sequence[str]) -> None:
-    for name in names:
-        run_settings.exclude(name, out=True)
 
 
 # A larger Conductor.
@@ -302,7 +277,6 @@ _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="servers")
 
 
 def propose_larger_conductor() -> None:
-    """Draws a line with a button where a shipped Conductor is chosen, until the person accepts or declines."""
     if run_settings.conductor() not in run_settings.BUILT_IN or run_settings.was_proposed():
         return
     found = models.larger_conductors(run_settings.conductor_options().values(), served())
@@ -315,13 +289,8 @@ def propose_larger_conductor() -> None:
             ":gray[The shipped Conductor only chooses among kinds of plan.]",
             width="stretch",
         )
-        button("Plan with it", "larger-use", _use, best)
+        button("Plan with it", "larger-use", run_settings.put_proposal_away, best.ref)
         text_button("Not now", "larger-no", run_settings.put_proposal_away)
-
-
-def _use(larger: models.LargerConductor) -> None:
-    run_settings.put_proposal_away()
-    run_settings.use_conductor(larger.ref)
 
 
 def served() -> tuple[WorkerSpec, ...]:
@@ -332,15 +301,11 @@ def served() -> tuple[WorkerSpec, ...]:
 
 def asked_servers() -> "Future[tuple[models.FoundServer, ...]]":
     """Returns the question to this machine's servers, which goes on in the background. It never fails."""
-    return _asked(current().settings)
-
-
-def ask_servers_again() -> None:
-    _asked.clear()
+    return asked(current().settings)
 
 
 @st.cache_resource(ttl=RECHECK_S, show_spinner=False)
-def _asked(_settings: Settings) -> "Future[tuple[models.FoundServer, ...]]":
+def asked(_settings: Settings) -> "Future[tuple[models.FoundServer, ...]]":
     return _thread.submit(_found, _settings)
 
 

@@ -5,14 +5,14 @@ Conductor would have to be downloaded first, a link leads to the Models page.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import streamlit as st
 from pydantic import Field, ValidationError
-from streamlit.delta_generator import DeltaGenerator
 
 from conductor_core.chat.messages import OnIncomplete, WorkerSpec
 from conductor_core.engine.models import ConductorOption, conductor_faults, is_away, list_conductors, model_folder
@@ -27,7 +27,7 @@ from conductor_core.workflow.model import Frozen
 from pages.components.app import places
 from pages.components.app.security import browser_id
 from pages.components.app.session import current
-from pages.components.app.widgets import fault_box
+from pages.components.app.widgets import fault_box, kept_fault
 from pages.components.run.draft_store import forget_oldest
 from pages.components.style.formats import inert, is_text, listed, plural
 
@@ -84,16 +84,10 @@ def read_kept(folder: Path, browser: str | None = None) -> Kept:
 
     Raises: BadInput if the file is damaged or cannot be read.
     """
-    own = _own_file(folder, browser)
-    if own is None:
-        return _read_kept_file(folder / FILE)
-    if own.exists():
+    if browser is not None and (own := folder / FOLDER / f"{browser}.json").exists():
         return _read_kept_file(own)
-    return _read_kept_file(folder / FILE).model_copy(update={"gates": None, "gate_above_usd": None})
-
-
-def _own_file(folder: Path, browser: str | None) -> Path | None:
-    return None if browser is None else folder / FOLDER / f"{browser}.json"
+    last = _read_kept_file(folder / FILE)
+    return last if browser is None else last.model_copy(update={"gates": None, "gate_above_usd": None})
 
 
 def _read_kept_file(file: Path) -> Kept:
@@ -118,8 +112,7 @@ def write_kept(folder: Path, kept: Kept, browser: str | None = None) -> None:
     It puts a file aside that cannot be read. Of the browsers' files it forgets those that chose longest ago, because
     browsers come and go. Raises: BadInput if one cannot be written.
     """
-    own = _own_file(folder, browser)
-    for file in filter(None, (folder / FILE, own)):
+    for file in (folder / FILE, *([] if browser is None else [folder / FOLDER / f"{browser}.json"])):
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -128,15 +121,12 @@ def write_kept(folder: Path, kept: Kept, browser: str | None = None) -> None:
                 file.replace(file.with_name(f"{file.name}.unreadable"))
             write_whole(file, kept.model_dump_json(indent=1).encode())
         except OSError as error:
-            raise BadInput(
-                f"the choice holds until the page is loaded again: {file} cannot be written: {error}"
-            ) from error
-    if own is not None:
-        forget_oldest(own.parent, MOST_BROWSERS)
+            said = f"the choice holds until the page is loaded again: {file} cannot be written: {error}"
+            raise BadInput(said) from error
+    forget_oldest(folder / FOLDER, MOST_BROWSERS)
 
 
 # What happens to an incomplete answer, and who is told the task.
-
 
 ON_INCOMPLETE, GIVE_QUESTION = "on-incomplete", "give-question"
 _OF_POOL: Literal[""] = ""
@@ -170,13 +160,9 @@ class Policies:
 
 
 def policies_now(before: Policies) -> Policies:
-    state = st.session_state
-    whole, recipients = state.get(ON_INCOMPLETE, before.on_incomplete), state.get(GIVE_QUESTION, before.give_question)
-    return Policies(_or_none(whole, _POLICIES), _or_none(recipients, _TASK_CHOICES))
-
-
-def _or_none(value: T, known: Collection[T | str]) -> T | None:
-    return value if value in known and value != _OF_POOL else None
+    whole = st.session_state.get(ON_INCOMPLETE, before.on_incomplete)
+    recipients = st.session_state.get(GIVE_QUESTION, before.give_question)
+    return Policies(whole or None, None if recipients == _OF_POOL else recipients)
 
 
 def put_policies(policies: Policies) -> None:
@@ -194,31 +180,23 @@ def _field(name: str, keep: Callable[[str], None]) -> dict[str, Any]:
 
 
 def choose_policies(before: Policies, keep: Callable[[str], None]) -> None:
-    """Draws the two fields."""
-    whole_at, asked_at = st.columns(2, gap="small")
-    whole_at.selectbox(
-        "An incomplete answer",
-        list(_POLICIES),
-        index=list(_POLICIES).index(before.on_incomplete or _OF_POOL),
-        format_func=_POLICIES.__getitem__,
-        **_field("on_incomplete", keep),
-        help="An answer that is refused, filtered, cut off or empty. Later steps read what there is of it only if "
-        "it goes on. The pool file names a worker's fallback.",
-    )
-    asked_at.selectbox(
-        "The question goes to",
-        list(_TASK_CHOICES),
-        index=list(_TASK_CHOICES).index(_OF_POOL if before.give_question is None else before.give_question),
-        format_func=_TASK_CHOICES.__getitem__,
-        **_field("give_question", keep),
-        help="A step is told the task where its instruction names it, or every step is.",
-    )
+    words: tuple[tuple[str, str, Mapping[Any, str], str], ...] = (
+        ("on_incomplete", "An incomplete answer", _POLICIES, "An answer that is refused, filtered, cut off or empty. "
+         "Later steps read what there is of it only if it goes on. The pool file names a worker's fallback."),
+        ("give_question", "The question goes to", _TASK_CHOICES,
+         "A step is told the task where its instruction names it, or every step is."),
+    )  # fmt: skip
+    for column, (name, label, choices, says) in zip(st.columns(2, gap="small"), words, strict=True):
+        chosen = getattr(before, name)
+        index = list(choices).index(_OF_POOL if chosen is None else chosen)
+        column.selectbox(
+            label, list(choices), index=index, format_func=choices.__getitem__, help=says, **_field(name, keep)
+        )
 
 
 # When the next run waits for an approval.
 
 GATES, ABOVE_USD = "gates", "gate-above-usd"
-_OFFERED = ("plan", "steps")
 
 
 def gates_now(rules: Sequence[str], above_usd: float | None) -> tuple[str, ...]:
@@ -230,14 +208,11 @@ def gates_now(rules: Sequence[str], above_usd: float | None) -> tuple[str, ...]:
 
 
 def choose_gates(
-    specs: Sequence[WorkerSpec],
-    rules: Sequence[str],
-    above_usd: float | None,
-    keep: Callable[[str], None],
+    specs: Sequence[WorkerSpec], rules: Sequence[str], above_usd: float | None, keep: Callable[[str], None]
 ) -> None:
     """Draws the fields. ``rules`` and ``above_usd``: what is chosen before anyone changes them on this page."""
     providers = sorted({f"provider:{name}" for spec in specs if not spec.simulated for name in servers(spec)})
-    offered = list(dict.fromkeys([*_OFFERED, *providers, *rules]))
+    offered = list(dict.fromkeys(["plan", "steps", *providers, *rules]))
     st.multiselect(
         "Wait for approval",
         offered,
@@ -262,7 +237,7 @@ def choose_gates(
         try:
             read_gate(text)
         except BadInput as error:
-            st.error(inert(str(error)), icon=":material/error:")
+            fault_box(error)
 
 
 def gate_words(text: str) -> str:
@@ -271,17 +246,13 @@ def gate_words(text: str) -> str:
         gate = read_gate(text)
     except BadInput:
         return text
-    match gate.rule:
-        case "plan":
-            return "before any worker"
-        case "steps":
-            return "before every step"
-        case "step":
-            return f"before step {gate.number}"
-        case "usd":
-            return f"above ${gate.usd:g}"
-        case "provider":
-            return f"before {gate.provider}"
+    return {
+        "plan": "before any worker",
+        "steps": "before every step",
+        "step": f"before step {gate.number}",
+        "usd": f"above ${gate.usd or 0:g}",
+        "provider": f"before {gate.provider}",
+    }[gate.rule]
 
 
 # All settings.
@@ -361,26 +332,29 @@ def was_proposed() -> bool:
     return _kept().proposed
 
 
-def put_proposal_away() -> None:
+def put_proposal_away(instead: str | None = None) -> None:
+    """``instead``: the Conductor that was proposed, if the person takes it."""
     st.session_state[KEPT] = _kept().model_copy(update={"proposed": True})
     _write(proposed=True)
+    if instead is not None:
+        use_conductor(instead)
 
 
-def use_pool(ref: str) -> None:
+def use_pool(ref: str, conductor_ref: str | None = None) -> None:
+    """``conductor_ref``: who plans for it; None: whoever is chosen."""
     st.session_state[POOL] = ref
     _keep("pool")
-
-
-def excluded_key() -> str:
-    return f"excluded:{pool()}"
+    if conductor_ref is not None:
+        use_conductor(conductor_ref)
 
 
 def excluded() -> list[str]:
-    return list(st.session_state.get(excluded_key(), _kept().excluded.get(pool(), ())))
+    return list(st.session_state.get(f"excluded:{pool()}", _kept().excluded.get(pool(), ())))
 
 
-def exclude(name: str, out: bool) -> None:
-    st.session_state[excluded_key()] = [each for each in excluded() if each != name] + ([name] if out else [])
+def leave_out(names: Sequence[str], out: bool = True) -> None:
+    others = [each for each in excluded() if each not in names]
+    st.session_state[f"excluded:{pool()}"] = [*others, *(names if out else ())]
     _keep_excluded()
 
 
@@ -390,21 +364,16 @@ def gates() -> tuple[str, ...]:
 
 
 def chosen_policies() -> Policies:
-    return policies_now(_policies_before())
-
-
-def _policies_before() -> Policies:
-    return Policies(_before("on_incomplete"), _before("give_question"))
+    return policies_now(Policies(_before("on_incomplete"), _before("give_question")))
 
 
 def policies_of_pool(ref: str) -> Policies | None:
     settings = current().settings
-    try:
+    with suppress(InspectorError):
         said = read_pool(ref, settings)
-    except InspectorError:
-        return None
-    every_step = settings.give_question if said.give_question is None else said.give_question
-    return Policies(said.on_incomplete or settings.on_incomplete, every_step)
+        every_step = settings.give_question if said.give_question is None else said.give_question
+        return Policies(said.on_incomplete or settings.on_incomplete, every_step)
+    return None
 
 
 def limits() -> Limits:
@@ -413,14 +382,13 @@ def limits() -> Limits:
 
 
 def _setting(name: str) -> Any:
-    """Returns what holds where nothing is chosen."""
     return _NOTHING[name] if name in _NOTHING else getattr(current().settings, name)
 
 
 def _before(name: str) -> Any:
     """Returns what is chosen and kept of a name, else what the settings say."""
-    choice: Choice[Any] | None = getattr(_kept(), name)
-    return choice.chosen if choice is not None and choice.instead_of == _setting(name) else _setting(name)
+    choice, setting = getattr(_kept(), name), _setting(name)
+    return choice.chosen if choice is not None and choice.instead_of == setting else setting
 
 
 def _kept() -> Kept:
@@ -456,17 +424,16 @@ def conductor_available(ref: str) -> bool:
 
 
 def pool_available(ref: str) -> bool:
-    try:
+    with suppress(InspectorError):
         return ref in BUILT_IN_POOLS or is_file(pool_file(ref, current().settings))
-    except InspectorError:
-        return False
+    return False
 
 
 def pool_called(name: str) -> str | None:
     """Returns what to choose for a pool that a run's record calls ``name``; None: there is none."""
     if pool_name() == name:
         return pool()
-    called = (ref for ref in offered_pools() if ref == name or (ref not in BUILT_IN_POOLS and Path(ref).stem == name))
+    called = (ref for ref in offered_pools() if name in (ref, None if ref in BUILT_IN_POOLS else Path(ref).stem))
     return next((ref for ref in called if pool_available(ref)), None)
 
 
@@ -476,7 +443,7 @@ def put(conductor_ref: str, pool_ref: str) -> None:
 
 def also_exclude(names: Sequence[str]) -> None:
     if more := [name for name in names if name not in excluded()]:
-        st.session_state[excluded_key()] = [*excluded(), *more]
+        st.session_state[f"excluded:{pool()}"] = [*excluded(), *more]
 
 
 def _keep(name: str) -> None:
@@ -495,18 +462,15 @@ def _keep_excluded() -> None:
 
 def _latest() -> Kept:
     """Reads what is kept by now: another tab may have chosen too."""
-    try:
+    with suppress(InspectorError):
         return read_kept(current().settings.data_folder, browser_id())
-    except InspectorError:
-        return Kept()
+    return Kept()
 
 
 def _write(**changes: object) -> None:
     st.session_state.pop(KEPT_ERROR, None)
-    try:
+    with kept_fault(KEPT_ERROR):
         write_kept(current().settings.data_folder, _latest().model_copy(update=changes), browser_id())
-    except InspectorError as error:
-        st.session_state[KEPT_ERROR] = str(error)
 
 
 def offered_pools() -> list[str]:
@@ -533,14 +497,9 @@ def keys_set(specs: Sequence[WorkerSpec]) -> str:
     return f"{len(need) - without} of {plural(len(need), 'key')}" if without else ""
 
 
-def open_() -> None:
-    st.session_state[_OPENED] = True
-    close()
-
-
-def close() -> None:
+def close(*, opened: bool = False) -> None:
     """Closes the settings: what begins now is what the person wants to see. A new expander is a closed one."""
-    st.session_state[_CLOSED] = st.session_state.get(_CLOSED, 0) + 1
+    st.session_state[_CLOSED], st.session_state[_OPENED] = st.session_state.get(_CLOSED, 0) + 1, opened
 
 
 def expander(shown: PoolInfo | None = None, answering: str | None = None) -> Sequence[WorkerSpec]:
@@ -556,25 +515,18 @@ def expander(shown: PoolInfo | None = None, answering: str | None = None) -> Seq
         specs = read_specs(pool(), current().settings)
     except InspectorError as error:
         fault = str(error)
-    names = [spec.name for spec in specs]
-    key = f"settings-{st.session_state.get(_CLOSED, 0)}"
-    at = st.container(key="settings")
+    key, label = f"settings-{st.session_state.get(_CLOSED, 0)}", inert(answering) if answering else _label(specs, shown)
     opened = bool(fault) or st.session_state.pop(_OPENED, False)
-    with (
-        at,
-        st.expander(
-            inert(answering) if answering else _label(specs, shown), icon=":material/tune:", expanded=opened, key=key
-        ),
-    ):
+    with st.container(key="settings"), st.expander(label, icon=":material/tune:", expanded=opened, key=key):
         left, middle, right = st.columns([5, 5, 5], gap="large")
         with left:
             _choose_conductor()
         with middle:
-            _choose_pool(names, fault)
+            _choose_pool([spec.name for spec in specs], fault)
             choose_gates(specs, _before("gates"), _before("gate_above_usd"), _keep)
         with right:
             _choose_limits()
-            choose_policies(_policies_before(), _keep)
+            choose_policies(Policies(_before("on_incomplete"), _before("give_question")), _keep)
     return specs
 
 
@@ -621,8 +573,7 @@ def _choose_conductor() -> None:
         persist_state="session",
     )
     st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
-    glyph, says = ":material/neurology:", "Models: memory, speed, downloads"
-    st.page_link(places.MODELS, label=says, icon=glyph)
+    st.page_link(places.MODELS, label="Models: memory, speed, downloads", icon=":material/neurology:")
     for fault in conductor_faults(current().settings):
         st.warning(inert(fault), icon=":material/warning:")
 
@@ -666,7 +617,7 @@ def _choose_pool(names: list[str], fault: str) -> None:
         "Leave out",
         names,
         [name for name in excluded() if name in names],
-        key=excluded_key(),
+        key=f"excluded:{pool()}",
         placeholder="No worker is left out",
         on_change=_keep_excluded,
         persist_state="session",
@@ -674,15 +625,14 @@ def _choose_pool(names: list[str], fault: str) -> None:
 
 
 def _choose_limits() -> None:
-
-    def field(at: DeltaGenerator, label: str, name: str, least: float, most: float | None = None, **how: Any) -> None:
-        at.number_input(label, least, most, _before(name), **_field(name, _keep), **how)
-
-    deep, none = "How many rounds deep a step may ask the Conductor itself; 0: never.", "no limit"
-    first, second, third = st.columns(3, gap="small")
-    field(first, "Steps", "max_steps", 1, MOST_STEPS)
-    field(second, "Depth", "max_depth", 0, MOST_DEPTH, help=deep)
-    field(third, "Seconds", "max_seconds", 1.0, step=60.0, format="%.0f", placeholder=none)
-    first, second = st.columns(2, gap="small")
-    field(first, "Tokens", "max_tokens", 1, placeholder=none)
-    field(second, "USD", "max_usd", 0.0, placeholder=none)
+    deep, none = "How many rounds deep a step may ask the Conductor itself; 0: never.", {"placeholder": "no limit"}
+    fields: tuple[tuple[str, str, float, float | None, dict[str, Any]], ...] = (
+        ("Steps", "max_steps", 1, MOST_STEPS, {}),
+        ("Depth", "max_depth", 0, MOST_DEPTH, {"help": deep}),
+        ("Seconds", "max_seconds", 1.0, None, {"step": 60.0, "format": "%.0f", **none}),
+        ("Tokens", "max_tokens", 1, None, none),
+        ("USD", "max_usd", 0.0, None, none),
+    )
+    columns = (*st.columns(3, gap="small"), *st.columns(2, gap="small"))
+    for column, (label, name, least, most, how) in zip(columns, fields, strict=True):
+        column.number_input(label, least, most, _before(name), **_field(name, _keep), **how)

@@ -23,12 +23,11 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import Workflow
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import across, button, fault_box, text_button
+from pages.components.app.widgets import across, button, kept_fault, show_fault, text_button
 from pages.components.run import preflight, settings, who_answers
 from pages.components.run.settings import leads
 from pages.components.run.who_answers import Asking
-from pages.components.style.formats import inert, plural
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert, plural
 
 # Starting.
 
@@ -45,10 +44,9 @@ def start(request: RunRequest) -> str:
     now_s = time.monotonic()
     asked = request.model_copy(update={"run_id": ""})
     last: tuple[RunRequest, str, float] | None = st.session_state.get(_LAST)
-    if last is not None and last[0] == asked and now_s - last[2] < DOUBLE_PRESS_S:
-        run_id = last[1]
-        if run_id in current().host.active():
-            return run_id
+    twice = last is not None and last[0] == asked and now_s - last[2] < DOUBLE_PRESS_S
+    if last is not None and twice and last[1] in current().host.active():
+        return last[1]
     run_id = current().host.start(request, keys=settings.typed_keys())
     st.session_state[_LAST] = (asked, run_id, now_s)
     return run_id
@@ -77,14 +75,9 @@ def image_field() -> None:
 
     It takes any file: of one that is too large or no image ``prepare`` says so, where Streamlit's field says nothing.
     """
+    key = f"task-image-{st.session_state.get(_UPLOADS, 0)}"
     with st.container(key="task-image-field", width="content"):
-        st.file_uploader(
-            "Add images",
-            accept_multiple_files=True,
-            key=_field(),
-            on_change=_take,
-            label_visibility="collapsed",
-        )
+        st.file_uploader("Add images", None, True, key, None, _take, (key,), label_visibility="collapsed")
 
 
 def images_row(specs: Sequence[WorkerSpec]) -> None:
@@ -92,23 +85,15 @@ def images_row(specs: Sequence[WorkerSpec]) -> None:
     if images:
         with across("task-images", gap="small"):
             for number, image in enumerate(images):
-                _thumbnail(number, image)
+                with st.container(key=f"task-image-shown-{number}", horizontal=True, gap=None, width="content"):
+                    st.html(html("run/run", "thumbnail", image=image, number=number + 1))
+                    others = [other for other in images if other is not image]
+                    text_button(f"Remove image {number + 1}", f"task-image-out-{number}", put, others, icon="close")
     # It stays until the next image: a drawing of the page that another one breaks off must not take it along.
     if message := st.session_state.get(_FAULT):
         st.error(message, icon=":material/error:")
     if images and (note := _note(specs)):
         st.warning(note, icon=":material/warning:")
-
-
-def _field() -> str:
-    return f"task-image-{st.session_state.get(_UPLOADS, 0)}"
-
-
-def _thumbnail(number: int, image: ImagePart) -> None:
-    with st.container(key=f"task-image-shown-{number}", horizontal=True, gap=None, width="content"):
-        st.html(html("run/run", "thumbnail", image=image, number=number + 1))
-        label = f"Remove image {number + 1}"
-        text_button(label, f"task-image-out-{number}", _remove, number, icon="close")
 
 
 def _note(specs: Sequence[WorkerSpec]) -> str | None:
@@ -123,9 +108,9 @@ def _note(specs: Sequence[WorkerSpec]) -> str | None:
     )
 
 
-def _take() -> None:
+def _take(key: str) -> None:
     """Takes what was chosen, dropped or pasted into the field, and empties it."""
-    files = st.session_state.get(_field())
+    files = st.session_state.get(key)
     if not files:
         return
     st.session_state[_UPLOADS] = st.session_state.get(_UPLOADS, 0) + 1
@@ -144,10 +129,6 @@ def _take() -> None:
     if faults:
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         st.session_state[_FAULT] = inert(f"{faults[0]}{more}")
-
-
-def _remove(number: int) -> None:
-    put([image for at, image in enumerate(chosen()) if at != number])
 
 
 TASK = "task"
@@ -192,16 +173,14 @@ def task_box(
                 persist_state="session",
             )
             image_field()
-            specs = settings.expander(
-                trace.pool if trace is not None else None, None if asking is None else asking.in_words
-            )
+            shown_pool, answering = None if trace is None else trace.pool, None if asking is None else asking.in_words
+            specs = settings.expander(shown_pool, answering)
             if trace is not None and beside is not None:
                 beside(trace)
             text, shown = st.session_state.get(TASK, "").strip(), "" if trace is None else trace.task.strip()
             waits = beside is None and not text  # the first screen's filled button is the tour's
             _run_buttons(asking, is_new=not waits and (trace is None or text != shown or asking is not None))
-        if message := st.session_state.pop(ERROR, None):
-            fault_box(message)
+        show_fault(ERROR)
         if message := st.session_state.get(settings.KEPT_ERROR):
             st.warning(inert(message), icon=":material/warning:")
         images_row([spec for spec in specs if spec.name not in settings.excluded()])
@@ -219,8 +198,7 @@ def task_box(
         with across("examples", gap="xsmall", wrap=False):
             st.caption("or try", width="content")
             for number, example in enumerate(_OFFERED):
-                take = (example.task,)
-                text_button(example.title, f"example-{number}", _fill_example, *take)
+                text_button(example.title, f"example-{number}", _fill_example, example.task)
             if beside is not None:
                 beside(trace)
     if trace is not None and st.session_state.get(TASK, "").strip() != trace.task.strip():
@@ -279,36 +257,24 @@ def _fill_example(task: str) -> None:
 
 
 def _ask_for_plans() -> None:
-    _close_menu()
-    st.session_state[PLANS_ASKED] = True
-
-
-def _close_menu() -> None:
     st.session_state[_CHOSEN] = st.session_state.get(_CHOSEN, 0) + 1
+    st.session_state[PLANS_ASKED] = True
 
 
 def _start(plan_only: bool) -> None:
     """Starts a run with what is chosen now, because a field may have changed with the click."""
-    _close_menu()
+    st.session_state[_CHOSEN] = st.session_state.get(_CHOSEN, 0) + 1
     task = st.session_state.get(TASK, "").strip()
-    if not task:
-        st.session_state[ERROR] = "There is no task yet: type one, or take an example."
-        return
-    try:
+    with kept_fault(ERROR):
+        if not task:
+            raise BadInput("There is no task yet: type one, or take an example.")
         answering, can_begin = (None, True) if st.session_state.get(_OWN_PLAN) else who_answers.take(task)
-    except InspectorError as error:
-        st.session_state[ERROR] = str(error)
-        return
-    if can_begin:
-        begin(task, plan_only=plan_only, answering=answering)
+        if can_begin:
+            begin(task, plan_only=plan_only, answering=answering)
 
 
 def begin(
-    task: str,
-    *,
-    plan_only: bool = False,
-    workflow: Workflow | None = None,
-    answering: tuple[str, str] | None = None,
+    task: str, *, plan_only: bool = False, workflow: Workflow | None = None, answering: tuple[str, str] | None = None
 ) -> bool:
     """Starts a run of ``task`` with what is chosen, and opens it. The card shows a refusal; then it returns False.
 
@@ -316,35 +282,30 @@ def begin(
         workflow: the plan to carry out; None: the Conductor writes one.
         answering: Conductor and pool of this run alone; None: those of the settings.
     """
-    try:
+    with kept_fault(ERROR):
         request = settings.request(task, plan_only=plan_only, answering=answering)
         request = request.model_copy(update={"images": chosen()})
         if workflow is not None:
             asked = request.conductor if asks_conductor(workflow) else None
             request = request.model_copy(update={"workflow": workflow, "conductor": asked})
-        if leads(request.conductor):
-            return False
-        run_id = start(request)
-        preflight.may_be_asked(request.conductor)
-    except InspectorError as error:
-        st.session_state[ERROR] = str(error)
-        return False
-    open_run(run_id, task)
-    return True
+        if not leads(request.conductor):
+            run_id = start(request)
+            preflight.may_be_asked(request.conductor)
+            open_run(run_id, task)
+            return True
+    return False
 
 
 def begin_plans(task: str, count: int, temperature: float | None) -> None:
     """Has the Conductor write ``count`` plans for ``task`` at once, and opens the first. The card shows a refusal."""
     begun: list[str] = []
-    try:
+    with kept_fault(ERROR):
         each = settings.request(task, plan_only=True).model_copy(update={"images": chosen()})
         if leads(each.conductor):
             return
         for request in plans_requested(each, count, temperature=temperature):
             begun.append(current().host.start(request, keys=settings.typed_keys()))
         preflight.may_be_asked(each.conductor)
-    except InspectorError as error:
-        st.session_state[ERROR] = str(error)
     if begun:
         open_run(begun[0], task)
 

@@ -22,10 +22,18 @@ from conductor_core.privacy.masking import TypedKeys
 from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
-from pages.components.app.widgets import across, button, remember, rerun_when, select, text_button
+from pages.components.app.widgets import (
+    across,
+    button,
+    fault_box,
+    kept_fault,
+    remember,
+    rerun_when,
+    select,
+    text_button,
+)
 from pages.components.run import preflight, settings
-from pages.components.style.formats import inert, plural
-from pages.components.style.templates import html
+from pages.components.style.formats import html, inert, plural
 
 _html = partial(html, "run/run")
 CHOSEN = "who-answers"
@@ -74,9 +82,7 @@ class Asking:
 
 def concerns(task: str) -> bool:
     """Tells whether somebody has to say who answers: only simulated workers are chosen, and do not know this task."""
-    if not task.strip() or not only_simulated():
-        return False
-    return not core.simulated_know(task)
+    return bool(task.strip()) and only_simulated() and not core.simulated_know(task)
 
 
 def only_simulated() -> bool:
@@ -140,9 +146,7 @@ def _asking(task: str) -> Asking:
     servers = preflight.asked_servers()
     looking = bool(wait_for([servers], timeout=AT_ONCE_S).not_done)
     found = () if looking else servers.result()
-    program = current().settings
-    small = core.small_models(program)
-    on_disk = core.from_disk(small, settings.conductor_options().values())
+    on_disk = core.from_disk(core.small_models(current().settings), settings.conductor_options().values())
     offers = (
         *core.from_servers(found),
         *([] if on_disk is None else [on_disk]),
@@ -159,8 +163,14 @@ def _asking(task: str) -> Asking:
 
 
 def panel(now: Asking, plan_only: Callable[[], None]) -> None:
+    checks: list[Future[object]] = list(st.session_state.get(_CHECKS, {}).values())
     with st.container(key="who-answers", border=True):
-        _head(now)
+        with across("offer-head"):
+            st.html(_html("question"))
+            served = any(offer.kind == "server" for offer in now.offers)
+            said = "Looking for model servers …" if now.looking else "" if served else "No model server answered"
+            st.html(_html("muted", words=said or "Found on this machine just now"), width="content")
+            text_button("Look again", "look-again", _forget, disabled=now.looking)
         with st.container(key="offer-row-head", horizontal=True):
             st.html(_html("offers_head"))
             heads = {"where": "Where the text goes", "cost": "At most", "time": "Time", "state": "State"}
@@ -176,21 +186,10 @@ def panel(now: Asking, plan_only: Callable[[], None]) -> None:
         st.checkbox("Use these workers for later tasks, too", key=KEEP, persist_state="session")
         st.html(_html("muted", words="Servers elsewhere, pool files and more keys:"), width="content")
         st.page_link(places.WORKERS, label="Workers", width="content")
-    _wait(now)
-
-
-def _head(now: Asking) -> None:
-    with across("offer-head"):
-        st.html(_html("question"))
-        served = any(offer.kind == "server" for offer in now.offers)
-        said = "Looking for model servers …" if now.looking else "" if served else "No model server answered"
-        st.html(_html("muted", words=said or "Found on this machine just now"), width="content")
-        text_button("Look again", "look-again", _look_again, disabled=now.looking)
-
-
-def _look_again() -> None:
-    preflight.ask_servers_again()
-    st.session_state.pop(_CHECKS, None)
+    if now.looking:
+        checks.append(preflight.asked_servers())  # type: ignore[arg-type]  # what it gives is not looked at
+    if not all(each.done() for each in checks):
+        rerun_when(lambda: all(each.done() for each in checks), POLL_S)
 
 
 def _row(now: Asking, offer: Offer) -> None:
@@ -200,7 +199,8 @@ def _row(now: Asking, offer: Offer) -> None:
             icon = "radio_button_checked" if chosen else "radio_button_unchecked"
             text_button(inert(offer.title), f"offer-{offer.id}", remember, CHOSEN, offer.id, icon=icon)
             st.html(_html("second", words=_second(offer)))
-        cells = {"cost": _at_most(now, offer), "time": _time(offer), "state": _state(offer), "chosen": chosen}
+        time = "at once" if offer.kind == "simulated" else _time(offer.seconds)
+        cells = {"cost": _at_most(now, offer), "time": time, "state": _state(offer), "chosen": chosen}
         st.html(_html("cells", where=_html("where", offer=offer), **cells), width="content")
         with st.container(key=f"offer-do-{offer.id}", horizontal=True, width=110, horizontal_alignment="right"):
             if offer.kind == "key" or (offer.kind == "typed" and _has_key(offer)):
@@ -214,25 +214,24 @@ def _second(offer: Offer) -> str:
         return "Show the plan and what each step would see. They cannot answer this."
     if offer.kind == "typed":
         return "Stays in memory, for this browser session alone; written nowhere"
-    if offer.kind == "disk" and len(offer.specs) == 1:
-        [alone] = offer.specs
-        return f"{alone.name}: {alone.description}"  # how large it is, and what to expect of it
-    return ", ".join(spec.name for spec in offer.specs)
+    names = ", ".join(spec.name for spec in offer.specs)
+    if offer.kind != "disk":
+        return names
+    [*_, last] = offer.specs
+    alone = len(offer.specs) == 1 and last.description
+    # A row may be too short for many names: what to expect comes first.
+    return f"{last.name}: {last.description}" if alone else f"{offer.about} · {names}"
 
 
 def _at_most(now: Asking, offer: Offer) -> str:
     if offer.kind == "typed" and not offer.specs:
         return "not known"
     most = core.most_usd(offer, offer.planner, now.task, settings.limits(), current().settings.plan_max_tokens)
-    if most is None:
-        return "not known"
-    return "$0" if most == 0 else f"≤ ${most:.2f}"
+    return "not known" if most is None else "$0" if most == 0 else f"≤ ${most:.2f}"
 
 
-def _time(offer: Offer) -> str:
-    if offer.kind == "simulated":
-        return "at once"
-    return "—" if offer.seconds is None else f"about {max(1, round(offer.seconds))} s a step"
+def _time(seconds: float | None) -> str:
+    return "—" if seconds is None else f"about {max(1, round(seconds))} s a step"
 
 
 def _state(offer: Offer) -> Markup:
@@ -241,20 +240,17 @@ def _state(offer: Offer) -> Markup:
         return _html("simulated")
     if offer.kind == "disk":
         return _html("muted", words="loaded when asked")
-    if offer.kind == "server":
-        return _html("good", words=f"answers{_took(offer.latency_ms)}")
     if offer.kind == "typed" and not _has_key(offer):
         return _html("muted", words="no key yet")
-    if asked is None or not asked.done():
+    if offer.kind == "server":
+        health = Health(ok=True, latency_ms=offer.latency_ms, detail="")
+    elif asked is None or not asked.done():
         return _html("muted", words="not asked yet" if asked is None else "asking …")
-    health = asked.result()
+    else:
+        health = asked.result()
     if health.ok:
-        return _html("good", words=f"answers{_took(health.latency_ms)}")
+        return _html("good", words="answers" + ("" if health.latency_ms is None else f", {health.latency_ms:.0f} ms"))
     return _html("bad", words=health.detail.removeprefix(f"worker {offer.specs[0].name}: "))
-
-
-def _took(latency_ms: float | None) -> str:
-    return "" if latency_ms is None else f", {latency_ms:.0f} ms"
 
 
 def _ask(offer: Offer) -> None:
@@ -297,7 +293,7 @@ def _key_field(now: Asking) -> None:
             offered,
             PROVIDER,
             index=list(offered).index(provider.base_url),
-            format_func=lambda url: offered[url],
+            format_func=offered.__getitem__,
             width=230,
             persist_state="session",
         )
@@ -318,7 +314,7 @@ def _key_field(now: Asking) -> None:
             st.html(_html("key_here", models=models), width="content")
             text_button("Forget it", "forget-key", _forget, provider.base_url)
     if message := st.session_state.get(KEY_FAULT):
-        st.error(inert(message), icon=":material/error:")
+        fault_box(message)
 
 
 def _take_key(provider: Provider) -> None:
@@ -329,12 +325,10 @@ def _take_key(provider: Provider) -> None:
     st.session_state.pop(_CHECKS, None)
     if not typed.strip():
         return
-    try:
+    with kept_fault(KEY_FAULT):
         settings.typed_keys().put(provider.base_url, typed)
         if provider.host is None:
             _ask_locked(provider)
-    except InspectorError as error:
-        st.session_state[KEY_FAULT] = str(error)
     preflight.forget()
 
 
@@ -348,10 +342,14 @@ def _ask_locked(provider: Provider) -> None:
         st.session_state[KEY_FAULT] = f"{provider.title} refused that key, or names no models with it."
 
 
-def _forget(base_url: str) -> None:
-    settings.typed_keys().forget(base_url)
+def _forget(base_url: str | None = None) -> None:
+    """Forgets what servers said, so that they are asked again, or that one's key."""
     st.session_state.pop(_CHECKS, None)
-    preflight.forget()
+    if base_url is None:
+        preflight.asked.clear()
+    else:
+        settings.typed_keys().forget(base_url)
+        preflight.forget()
 
 
 # A download.
@@ -361,12 +359,12 @@ def _download_row() -> None:
     model = _to_download(core.small_models(current().settings))
     if model is None:
         return
-    moving = model.download.state in ("waiting", "running")
+    moving = model.download.moving
 
     @st.fragment(run_every=EVERY_S if moving else None)
     def draw() -> None:
         now = _to_download(core.small_models(current().settings))
-        if now is None or (now.download.state in ("waiting", "running")) != moving:
+        if now is None or now.download.moving != moving:
             st.rerun()
         with across("offer-row-download"):
             with st.container(key="offer-who-download", gap=None):
@@ -376,9 +374,8 @@ def _download_row() -> None:
             state = _html("muted", words=_download_state(now))
             if now.download.state == "failed":
                 state = _html("bad", words=now.download.reason)
-            time = "—" if now.answer_s is None else f"about {max(1, round(now.answer_s))} s a step"
-            cells = {"where": "stays on this machine", "cost": "$0", "time": time, "state": state}
-            st.html(_html("cells", **cells), width="content")
+            cells = {"where": "stays on this machine", "cost": "$0", "time": _time(now.answer_s)}
+            st.html(_html("cells", **cells, state=state), width="content")
             with st.container(key="offer-do-download", horizontal=True, width=110, horizontal_alignment="right"):
                 if moving:
                     button("Pause", "offer-pause", core.pause, [now])
@@ -396,7 +393,7 @@ def _to_download(models: Sequence[SmallModel]) -> SmallModel | None:
 
 def _download_state(model: SmallModel) -> str:
     download = model.download
-    if download.here_bytes or download.state in ("waiting", "running"):
+    if download.here_bytes or download.moving:
         so_far = f"{download.here_bytes / 1e9:.1f} of {model.size_bytes / 1e9:.1f} GB"
         return f"{so_far}, {download.bytes_per_s / 1e6:.0f} MB/s" if download.bytes_per_s else so_far
     try:
@@ -435,17 +432,9 @@ def _who_plans(now: Asking, plan_only: Callable[[], None]) -> None:
             st.radio(
                 "Who plans?",
                 list(offered),
-                format_func=lambda ref: offered[ref],
+                format_func=offered.__getitem__,
                 key=f"{PLANNER}-{now.chosen.id}",
                 horizontal=True,
                 label_visibility="collapsed",
             )
         button("See the plan first", "see-plan", plan_only)
-
-
-def _wait(now: Asking) -> None:
-    waiting: list[Future[object]] = [each for each in st.session_state.get(_CHECKS, {}).values() if not each.done()]
-    if now.looking:
-        waiting.append(preflight.asked_servers())  # type: ignore[arg-type]  # what it gives is not looked at
-    if waiting:
-        rerun_when(lambda: all(each.done() for each in waiting), POLL_S)

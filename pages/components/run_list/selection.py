@@ -14,10 +14,10 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.trace import RunUnreadable
 from pages.components.app import places
 from pages.components.app.session import current, exported, this_browser
-from pages.components.app.widgets import across, button, download, remember
+from pages.components.app.widgets import across, button, download, fault_box, remember
 from pages.components.run_list.table import Entry, pick_key
 from pages.components.style.formats import inert, moment, plural
-from storage import BatchSummary, Deleted
+from storage import BatchSummary
 
 _ASKED = "history-delete-asked"
 _NOTICE = "history-told"
@@ -46,34 +46,15 @@ def bar(rows: Sequence[Entry]) -> None:
         everything = all(st.session_state.get(pick_key(row)) for row in rows)
         name = "None" if everything else "All of this page"
         button(name, "pick-all", _pick_all, rows, not everything)
-        button(
-            "Compare",
-            "compare-picked",
-            _compare,
-            ids,
-            icon="compare_arrows",
-            help=f"Two runs in detail, up to {MOST_COMPARED} as a table against the first.",
-            disabled=not 2 <= len(ids) <= MOST_COMPARED,
-        )
-        button(
-            "Tree",
-            "tree-picked",
-            places.write,
-            "tree",
-            ids[0] if ids else None,
-            icon="account_tree",
-            help="Which run was made from which, and what was edited between them. Select one run.",
-            disabled=len(ids) != 1,
-        )
-        download(
-            "Export",
-            partial(documents_of, ids, this_browser()),
-            "runs.jsonl",
-            "application/x-ndjson",
-            "export-picked",
-            help="One JSON document a line, as `show RUN_ID --json` prints it.",
-            disabled=not ids,
-        )
+        says = f"Two runs in detail, up to {MOST_COMPARED} as a table against the first."
+        off = not 2 <= len(ids) <= MOST_COMPARED
+        button("Compare", "compare-picked", _compare, ids, icon="compare_arrows", help=says, disabled=off)
+        says = "Which run was made from which, and what was edited between them. Select one run."
+        of_first = ("tree-picked", places.write, "tree", ids[0] if ids else None)
+        button("Tree", *of_first, icon="account_tree", help=says, disabled=len(ids) != 1)
+        says = "One JSON document a line, as `show RUN_ID --json` prints it."
+        file = (partial(documents_of, ids, this_browser()), "runs.jsonl", "application/x-ndjson", "export-picked")
+        download("Export", *file, help=says, disabled=not ids)
         off = not ids or current().store.refusal is not None
         help_text = "A held run (⚑) cannot be deleted. Who placed or released a hold, and when, is on record."
         button("Hold", "hold-picked", _hold, ids, True, help=help_text, disabled=off)
@@ -138,7 +119,7 @@ def _confirm(ids: Sequence[str]) -> None:
     try:
         held = len(current().store.held(asked))
     except StoreError as error:
-        st.error(inert(str(error)), icon=":material/error:")
+        fault_box(error)
         return
     stays = f"Held runs stay until they are released: {held} of these. "
     with st.container(border=True, key="delete-confirm"):
@@ -148,8 +129,7 @@ def _confirm(ids: Sequence[str]) -> None:
             "first if in doubt."
         )
         with st.container(horizontal=True):
-            name = f"Delete {plural(len(asked), 'run')}"
-            button(name, "delete-yes", _delete, asked, type="primary")
+            button(f"Delete {plural(len(asked), 'run')}", "delete-yes", _delete, asked, type="primary")
             button("Keep them", "delete-no", remember, _ASKED, ())
 
 
@@ -160,21 +140,16 @@ def _delete(run_ids: Sequence[str]) -> None:
     except StoreError as error:
         st.session_state[_NOTICE] = (False, f"Nothing was deleted: {error}")
         return
-    st.session_state[_NOTICE] = (not outcome.refused, _said(outcome))
-
-
-def _said(outcome: Deleted) -> str:
     said = f"{plural(len(outcome.run_ids), 'run')} deleted."
     if outcome.refused:
         shown = [f"{run_id}: {why}" for run_id, why in islice(outcome.refused.items(), _MOST_REASONS)]
         more = len(outcome.refused) - len(shown)
         said += f" {plural(len(outcome.refused), 'run')} kept: " + "; ".join(shown)
         said += f"; and {more} more." if more else "."
-    return said
+    st.session_state[_NOTICE] = (not outcome.refused, said)
 
 
 def name_of_record(count: int) -> str:
-    """Returns the title of the list of deletions, such as ``3 runs deleted or erased``."""
     return f"{plural(count, 'run')} deleted or erased"
 
 

@@ -12,11 +12,21 @@ from markupsafe import Markup
 from conductor_core.blame.experiments import blamed_run
 from conductor_core.engine.repeats import names_plans
 from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.trace import RunTrace
 from pages.components.app import places
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import text_button
-from pages.components.style.formats import RUN_STATUSES, ago, inert, moment, plural, right_to_left, run_status, seconds
-from pages.components.style.templates import html
+from pages.components.style.formats import (
+    RUN_STATUSES,
+    ago,
+    html,
+    inert,
+    moment,
+    plural,
+    right_to_left,
+    run_status,
+    seconds,
+)
 from storage import BatchSummary, RunSummary
 
 TEMPLATE = "run_list/run_list"
@@ -26,7 +36,7 @@ _WITHOUT_TASK = {"erased": "erased", "key_away": "encrypted"}
 """What stands for the task of a run of this status."""
 _MARKED = {"running", "queued", "failed", "denied", "refused", "filtered", "cut", "empty", "damaged"}
 """Statuses with a glyph and a colour: what goes on, and what has no answer."""
-_LONGEST = 200
+_LONGEST, _LONGEST_CHOICE = 200, 48
 
 
 @dataclass(frozen=True)
@@ -69,12 +79,18 @@ def task_of(run: RunSummary) -> str:
     return " ".join(run.task[:_LONGEST].split()) or _WITHOUT_TASK.get(run.status, "no task")
 
 
+def run_label(run: RunSummary | RunTrace, *facts: str) -> str:
+    """Names a run in a choice: first what tells two runs of one task apart, because the field cuts the rest."""
+    task, again = " ".join(run.task.split()) or "no task", "" if run.parent_run_id is None else "↻ "
+    shown = task if len(task) <= _LONGEST_CHOICE else f"{task[: _LONGEST_CHOICE - 1]}…"
+    return " · ".join((f"{again}{ago(run.created_at_utc)}", *facts, run.run_id[-6:], shown))
+
+
 def parent_of(entry: Entry) -> str | None:
     return blamed_run(entry.name) if isinstance(entry, BatchSummary) else entry.parent_run_id
 
 
 def by_time(entries: Sequence[Entry], known: Mapping[str, RunSummary]) -> list[Group]:
-    """Returns each entry as a row of its own. ``known``: runs by id, those that others came from among them."""
     return [Group("", (Row(entry, before=known.get(parent_of(entry) or "")),), lone=True) for entry in entries]
 
 
@@ -139,7 +155,10 @@ def cells(row: Row, columns: Sequence[str], extra: Mapping[str, str]) -> list[tu
     """
     entry = row.entry
     if isinstance(entry, BatchSummary):
-        known = {ANSWER: _batch(entry), "Cost": _cost(entry), "When": ago(entry.created_at_utc)}
+        status = batch_status(entry)
+        mark = f"{RUN_STATUSES[status][0]} " if status in _MARKED else ""
+        answer = html(TEMPLATE, "batch", status=status, marked=mark, said=counts(entry))
+        known = {ANSWER: answer, "Cost": _cost(entry), "When": ago(entry.created_at_utc)}
     else:
         known = {name: draw(row, entry) for name, draw in _DRAWN.items() if name in columns}
     return [(name, kind(name), known.get(name, extra.get(row.id, ""))) for name in columns]
@@ -153,7 +172,10 @@ def _answer(row: Row, run: RunSummary) -> Markup:
     if run.asked_for is not None:
         return html(TEMPLATE, "waiting", asked_for=run.asked_for)
     if run.status in _MARKED:
-        more = _so_far(run) if run.status in ("running", "queued") else f": {run.error}" if run.error else ""
+        more = f": {run.error}" if run.error else ""
+        if run.status in ("running", "queued"):
+            done = run.steps_completed + run.steps_reused
+            more = f", {done} of {run.steps}" if run.steps else ", planning" if run.status == "running" else ""
         return html(TEMPLATE, "mark", kind=f"mark {run.status}", said=f"{run_status(run.status)}{more}")
     if run.conclusion is None:
         return html(TEMPLATE, "muted", said=RUN_STATUSES[run.status][1])
@@ -168,13 +190,7 @@ def _answer(row: Row, run: RunSummary) -> Markup:
     return html(TEMPLATE, "answer", said=said, before=before, quiet=quiet, same=row.same is True)
 
 
-def _so_far(run: RunSummary) -> str:
-    done = run.steps_completed + run.steps_reused
-    return f", {done} of {run.steps}" if run.steps else ", planning" if run.status == "running" else ""
-
-
 def _steps(_: Row, run: RunSummary) -> Markup:
-    """Says how many steps ran and were reused: ``5``, ``2 ran, 3 reused``, ``2 of 5``."""
     said = str(run.steps) if run.steps else "—"
     if run.steps_reused:
         said = f"{run.steps_completed + run.steps_failed} ran, {run.steps_reused} reused"
@@ -209,25 +225,12 @@ _DRAWN: Mapping[str, Callable[[Row, RunSummary], str]] = {
 }
 
 
-# Batches.
-
-
-def of_plans(batch: BatchSummary) -> bool:
-    return names_plans(batch.name, batch.size)
-
-
 def batch_name(row: Row, batch: BatchSummary) -> str:
-    """Returns ``tasks.jsonl · 200 tasks``, ``Blame · 39 replays``; of replays without their run also its task."""
     if blamed_run(batch.name) is not None:
         task = "" if row.guide else f" · {batch.name.partition(': ')[2][:_LONGEST]}"
         return f"Blame · {plural(batch.size, 'replay')}{task}"
-    return batch.name[:_LONGEST] if of_plans(batch) else f"{batch.name[:_LONGEST]} · {plural(batch.size, 'task')}"
-
-
-def _batch(batch: BatchSummary) -> Markup:
-    status = batch_status(batch)
-    mark = f"{RUN_STATUSES[status][0]} " if status in _MARKED else ""
-    return html(TEMPLATE, "batch", status=status, marked=mark, said=counts(batch))
+    plans = names_plans(batch.name, batch.size)
+    return batch.name[:_LONGEST] if plans else f"{batch.name[:_LONGEST]} · {plural(batch.size, 'task')}"
 
 
 def batch_status(batch: BatchSummary) -> str:
@@ -241,9 +244,9 @@ def batch_status(batch: BatchSummary) -> str:
 
 
 def counts(batch: BatchSummary) -> str:
-    """Returns ``198 of 200 completed, 1 failed, 1 not begun``."""
     completed = batch.statuses.get("completed", 0)
-    parts = [] if of_plans(batch) and not completed else [f"{completed:,} of {batch.size:,} completed"]
+    plans = names_plans(batch.name, batch.size)
+    parts = [] if plans and not completed else [f"{completed:,} of {batch.size:,} completed"]
     parts += [f"{n:,} {RUN_STATUSES[each][1]}" for each, n in batch.statuses.items() if each != "completed"]
     parts += [f"{batch.not_begun:,} not begun"] if batch.not_begun else []
     return ", ".join(parts)
@@ -255,10 +258,7 @@ MOST = 12
 
 def pairs(runs: Sequence[RunSummary], known: Mapping[str, RunSummary]) -> list[Group]:
     """Returns the pairs by what came of them, the newest first. ``known``: runs by id, parents among them."""
-    changed: list[Row] = []
-    kept: list[Row] = []
-    others: list[Row] = []
-    latest: dict[str, RunSummary] = {}
+    changed, kept, others, latest = list[Row](), list[Row](), list[Row](), dict[str, RunSummary]()
     for run in sorted(runs, key=lambda run: run.sequence):
         before, task = known.get(run.parent_run_id or ""), " ".join(run.task.split())
         if before is not None and run.steps and not before.plan_only:
@@ -351,7 +351,9 @@ def table(
             if group.title and _head(group):
                 continue
             for row in group.rows:
-                with st.container(key=f"run-row-{row.id}{_way(row, group)}", horizontal=True):
+                # A link has no direction of its own, so the name of a row that tells its task carries that of the task.
+                told_task = row.entry.task if group.lone and isinstance(row.entry, RunSummary) else ""
+                with st.container(key=f"run-row-{row.id}{_way(told_task)}", horizontal=True):
                     _name(row, opened, lone=group.lone, held=row.id in held)
                     if picking:
                         named = row.entry.name if isinstance(row.entry, BatchSummary) else task_of(row.entry)
@@ -359,17 +361,16 @@ def table(
                         st.checkbox(label, key=pick_key(row.entry), label_visibility="collapsed")
                     # The line that leads to it is drawn with the columns: an element of its own costs the page more.
                     drawn = cells(row, columns, extra or {})
-                    st.html(html(TEMPLATE, "row", form=form, guide=guide_html(row.guide), cells=drawn), width="content")
+                    guide = html(TEMPLATE, "guide", parts=row.guide)
+                    st.html(html(TEMPLATE, "row", form=form, guide=guide, cells=drawn), width="content")
 
 
 def _head(group: Group) -> bool:
-    """Draws what the rows have in common, as a button that folds them. Returns whether they are folded."""
     name = sha256(group.title.encode()).hexdigest()[:16]
     folded = name in st.session_state.get(FOLDED, ())
     note = f" :gray[{inert(group.note)}]" if group.note else ""
     label = f"{'▸' if folded else '▾'} **{inert(group.title)}** :gray[{plural(len(group.rows), group.of)}]{note}"
-    way = "-rtl" if right_to_left(group.title) else ""
-    text_button(label, f"run-group-{name}{way}", _fold, name, width="stretch")
+    text_button(label, f"run-group-{name}{_way(group.title)}", _fold, name, width="stretch")
     return folded
 
 
@@ -378,9 +379,8 @@ def _fold(name: str) -> None:
     st.session_state[FOLDED] = frozenset({name}) ^ st.session_state.get(FOLDED, frozenset())
 
 
-def _way(row: Row, group: Group) -> str:
-    """A link has no direction of its own, so the name of a row that tells its task carries that of the task."""
-    return "-rtl" if group.lone and isinstance(row.entry, RunSummary) and right_to_left(row.entry.task) else ""
+def _way(text: str) -> str:
+    return "-rtl" if right_to_left(text) else ""
 
 
 def _name(row: Row, opened: Opened | None, *, lone: bool, held: bool) -> None:
@@ -391,19 +391,14 @@ def _name(row: Row, opened: Opened | None, *, lone: bool, held: bool) -> None:
         if opened is not None:
             query = {"batch": run.batch_id}
             st.page_link(places.HISTORY, label=label, query_params=query, width="stretch", help=words)
-            return
-        # This is not a page link: one to its own page would leave the browser's address as it was.
-        key, batch = f"open-batch-{run.batch_id}", (run.batch_id,)
-        text_button(label, key, go_to_batch, *batch, width="stretch", help=words)
+        else:  # no page link: one to its own page would leave the browser's address as it was
+            text_button(label, f"open-batch-{run.batch_id}", go_to_batch, run.batch_id, width="stretch", help=words)
         return
     label = f"{'⚑ ' if held else ''}{_label(row, run, lone=lone)}"
     if opened is None:
         st.page_link(places.RUN, label=label, query_params={"run": run.run_id}, width="stretch", help=_more(run))
-        return
-    start, do = opened
-    # A page link to this page would leave the browser's address as it is.
-    key, args = f"{start}{run.run_id}", (run.run_id,)
-    text_button(label, key, do, *args, width="stretch", help=_more(run))
+    else:  # as above
+        text_button(label, f"{opened[0]}{run.run_id}", opened[1], run.run_id, width="stretch", help=_more(run))
 
 
 def _label(row: Row, run: RunSummary, *, lone: bool) -> str:
@@ -419,17 +414,12 @@ def _label(row: Row, run: RunSummary, *, lone: bool) -> str:
     return f"{came}**{inert(task_of(run))}** :gray[{inert(run.named)}]" if run.named else came + inert(task_of(run))
 
 
-def guide_html(guide: str) -> Markup:
-    return html(TEMPLATE, "guide", parts=guide)
-
-
 def go_to_batch(batch_id: str | None) -> None:
     st.session_state["history-cursors"], st.session_state["history-day"] = [], None
     places.write("batch", batch_id)
 
 
 def _more(run: RunSummary) -> str:
-    """Returns what the row has no room for, as its hint."""
     if run.damage:
         return inert(f"Run {run.run_id}") + "  \n" + inert(run.damage)
     word = ", says its file" if run.imported and not run.recorded else ""

@@ -4,7 +4,8 @@ Names stand there instead of a legend. A test compares the colours with the live
 (``--agent-0`` to ``-7``). A mark goes by the difficulty's name, so a suite with only some of them has the same marks.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from markupsafe import Markup
 
 from conductor_core.export import picture
 from conductor_core.export.picture import LIGHT, NO_AGENT_LIGHT
-from pages.components.style.templates import html
+from pages.components.style.formats import html
 
 DARK = ("#9b82ff", "#3fb77f", "#f0713a", "#5b9bff", "#38b5cf", "#e06fbd", "#d3ad2e", "#94a3b8")
 NO_AGENT_DARK = "#9ca3af"
@@ -23,6 +24,10 @@ def agent_colour(agent: str, agents: Sequence[str], *, dark: bool) -> str:
     """Returns the colour of ``agent`` in a pool of ``agents``; grey for one outside it, such as the Conductor."""
     shades, none = (DARK, NO_AGENT_DARK) if dark else (LIGHT, NO_AGENT_LIGHT)
     return picture.agent_colour(agent, agents, shades, none)
+
+
+def colour_name(agent: str, agents: Sequence[str]) -> str:
+    return f"agent-{agents.index(agent) % 8}" if agent in agents else "agent-none"
 
 
 def agent_dot(agent: str, agents: Sequence[str]) -> Markup:
@@ -121,21 +126,10 @@ def names_beside(
     low, high = y_range
     plot_px = height - TOP_PX - BOTTOM_PX
     wanted = [(min(max(value, low), high) - low) / (high - low) * plot_px for _, value in ends]
+    x_place = {"x": 1, "xref": "paper", "xanchor": "left", "xshift": 8}
+    place = {**x_place, "y": 0, "yref": "paper", "yanchor": "middle", "showarrow": False, "align": "left"}
     return [
-        {
-            "text": plain(name),
-            "x": 1,
-            "xref": "paper",
-            "xanchor": "left",
-            "xshift": 8,
-            "y": 0,
-            "yref": "paper",
-            "yanchor": "middle",
-            "yshift": at_px,
-            "showarrow": False,
-            "align": "left",
-            "font": {"color": colours.get(name, "@ink"), "size": 12},
-        }
+        {"text": plain(name), "yshift": at_px, "font": {"color": colours.get(name, "@ink"), "size": 12}, **place}
         for (name, _), at_px in zip(ends, apart(wanted, LINE_HEIGHT_PX), strict=True)
     ]
 
@@ -153,19 +147,10 @@ class Mark(NamedTuple):
     sign: str
 
 
-_USUAL: Mapping[str, Mark] = {
-    "": Mark("circle-open", "○"),
-    "easy": Mark("circle-open", "○"),
-    "medium": Mark("diamond-open", "◇"),
-    "hard": Mark("square", "■"),
-}
-_OTHERS = (
-    Mark("triangle-up-open", "△"),
-    Mark("triangle-down-open", "▽"),
-    Mark("triangle-right-open", "▷"),
-    Mark("triangle-left-open", "◁"),
-    Mark("star-open", "☆"),
-)
+_CIRCLE = Mark("circle-open", "○")
+_USUAL = {"": _CIRCLE, "easy": _CIRCLE, "medium": Mark("diamond-open", "◇"), "hard": Mark("square", "■")}
+_TRIANGLES = {"up": "△", "down": "▽", "right": "▷", "left": "◁"}
+_OTHERS = (*(Mark(f"triangle-{way}-open", sign) for way, sign in _TRIANGLES.items()), Mark("star-open", "☆"))
 
 
 def marks(names: Sequence[str]) -> Mapping[str, Mark]:
@@ -203,3 +188,10 @@ def figure(content: Figure, *, key: str, alt: str, group: str | None = None) -> 
 
 def title(name: str, note: str = "") -> None:
     st.html(html("style/parts", "title", name=name, note=note))
+
+
+@contextmanager
+def panel(key: str, name: str, note: str = "") -> Iterator[None]:
+    with st.container(border=True, key=key, gap="xsmall"):
+        title(name, note)
+        yield

@@ -1,31 +1,32 @@
-"""Figures, texts and statuses as every page writes them. The terminal has those of ``conductor_core.formats``, too."""
+"""Figures, texts and statuses as every page writes them, and all HTML, from templates in files.
+
+A template (``ROOM/NAME.html.j2`` below ``pages/components``) is a list of macros. Its breaks and indentation are for
+its reader alone: they are left out before it is read, so a space that counts is written in a line. One environment
+escapes every text. The terminal has the formats of ``conductor_core.formats``, too.
+
+Imports no Streamlit: the command line writes pages, too.
+"""
 
 import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.environment import TemplateModule
+from jinja2.ext import Extension
 from markupsafe import Markup
 
-from conductor_core.formats import RUN_STATUSES, STEP_STATUSES, plural, seconds
+from conductor_core.formats import RUN_STATUSES as RUN_STATUSES
+from conductor_core.formats import STEP_STATUSES as STEP_STATUSES
+from conductor_core.formats import plural as plural
+from conductor_core.formats import seconds as seconds
+from conductor_core.run.values import label
+from conductor_core.text import isolated
 from conductor_core.workflow.model import QUESTION
-
-__all__ = [
-    "RUN_STATUSES",
-    "STEP_STATUSES",
-    "ago",
-    "inert",
-    "is_text",
-    "listed",
-    "moment",
-    "numbers",
-    "plural",
-    "right_to_left",
-    "run_status",
-    "seconds",
-    "server_name",
-    "step_status",
-]
 
 _MOST_NUMBERS = 6
 _ESCAPED = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]<>#+-.!|:$~()\"'&=@/"})
@@ -115,3 +116,34 @@ def run_status(status: str) -> str:
 
 def step_status(status: str) -> str:
     return " ".join(STEP_STATUSES[status])
+
+
+_BREAK = re.compile(r"[ ]*\n[ ]*")
+
+
+class _WithoutBreaks(Extension):
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        return _BREAK.sub("", source)
+
+
+_environment = Environment(
+    loader=FileSystemLoader(Path(__file__).parents[1]),
+    autoescape=True,
+    undefined=StrictUndefined,
+    extensions=[_WithoutBreaks],
+    auto_reload=False,
+)
+_environment.globals |= {
+    each.__name__: each
+    for each in (ago, instruction_html, isolated, label, moment, plural, run_status, seconds, step_status)
+}
+
+
+def html(template: str, part: str, **values: Any) -> Markup:
+    """Returns what the macro ``part`` of a template makes of ``values``, in which only ``Markup`` is HTML."""
+    return Markup(getattr(_macros(template), part)(**values))  # noqa: S704 # the environment has escaped it
+
+
+@cache
+def _macros(template: str) -> TemplateModule:
+    return _environment.get_template(f"{template}.html.j2").module

@@ -25,8 +25,7 @@ from pages.components.app.session import current
 from pages.components.app.widgets import across
 from pages.components.live_workflow.messages import LiveView
 from pages.components.live_workflow.shared_page import recording
-from pages.components.style.formats import plural
-from pages.components.style.templates import html
+from pages.components.style.formats import html, plural
 from storage import StoredEvent
 
 
@@ -103,7 +102,6 @@ def is_due() -> bool:
 
 
 def introduction(tour: Callable[[], None]) -> None:
-    """Draws what stands above the task box; ``tour`` draws the button that begins the tour."""
     with st.container(key="first-screen", gap=None):
         with across("first-screen-head", wrap=False):
             st.html(html("tour/first_screen", "sentence", words=SENTENCE))

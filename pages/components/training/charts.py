@@ -9,6 +9,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
+from operator import attrgetter
 from typing import Any
 
 from conductor_core.lab.records import DIFFICULTIES
@@ -21,8 +22,6 @@ STAGE_WORDS: Mapping[Stage, str] = {"cold_start": "Cold start", "grpo": "GRPO", 
 
 @dataclass(frozen=True)
 class Span:
-    """A stage's place on the axis: its iteration ``i`` stands at ``offset + i``; it ends at ``end``."""
-
     stage: Stage
     offset: int
     end: int
@@ -114,7 +113,6 @@ def window(spans: Sequence[Span]) -> int:
 
 
 def splits(held: Iterable[HeldOut]) -> str:
-    """Says in words what the held-out tasks are, not escaped; empty where there are none."""
     found = dict.fromkeys(row.split for row in held)
     return f"{' and '.join(found)} split" if found else ""
 
@@ -164,7 +162,9 @@ def pace_s(record: TrainingRecord) -> float:
 def grammar_in_words(record: TrainingRecord, stages: Iterable[Stage]) -> str:
     """Names those ``stages`` in which the grammar keeps rollouts valid, whatever the Conductor learned; empty: none."""
     asked = dict.fromkeys(stages)
-    held = [stage for stage in asked if _held(record, stage)]
+    settings = {stage: _of(record, stage) for stage in asked}
+    # TRL's own generation uses no grammar.
+    held = [each for each, of in settings.items() if of.get("constrained") is True and of.get("rollout") != "trl"]
     if not held:
         return ""
     among = "" if len(held) == len(asked) else f" in {' and '.join(STAGE_WORDS[stage] for stage in held)}"
@@ -175,12 +175,6 @@ def most_steps(record: TrainingRecord, stage: Stage) -> int | None:
     pool = _of(record, stage).get("pool")
     most = pool.get("most_steps") if isinstance(pool, Mapping) else None
     return most if isinstance(most, int) else None
-
-
-def _held(record: TrainingRecord, stage: Stage) -> bool:
-    settings = _of(record, stage)
-    # TRL's own generation uses no grammar.
-    return settings.get("constrained") is True and settings.get("rollout") != "trl"
 
 
 def _of(record: TrainingRecord, stage: Stage) -> Mapping[str, Any]:
@@ -219,7 +213,26 @@ class Line:
 def panels(record: TrainingRecord, stages: Sequence[Stage], *, smooth: bool) -> list[Panel]:
     """Returns the figures for which those ``stages`` have data, in the order in which people read them."""
     axis = _Axis(spans(record, stages), smooth)
-    made = (draw(record, axis) for draw in (_reward, _agents, _accuracy, _steps, _entropy, _time, _loss, _shapes))
+    rows = record.iterations()
+    entropy = [Line(curve("entropy", rows, axis.spans, lambda row: row.entropy))]
+    open_ = "Nats per completion token: how open the next word still is."
+    steps = _by_difficulty(rows, axis, "steps_by_difficulty")
+    steps = steps or [Line(curve("steps", rows, axis.spans, lambda row: row.steps))]
+    losses = [
+        Line(curve("loss", rows, axis.spans, lambda row: row.loss)),
+        Line(curve("wording", rows, axis.spans, lambda row: row.supervised_loss), "dot", "@muted"),
+    ]
+    optimised = "As optimised; each stage has a loss of its own. Wording: the term that guards it."
+    made = (
+        _reward(record, axis),
+        _agents(record, axis),
+        _accuracy(record, axis),
+        _lines(("steps", "Steps per workflow", "Mean over valid plans."), steps, axis, "%{y:.2f}", top=None),
+        _lines(("entropy", "Entropy", open_), entropy, axis, "%{y:.3f}", top=None),
+        _time(record, axis),
+        _lines(("loss", "Loss", optimised), losses, axis, "%{y:.4f}", top=None, bottom=None),
+        _shapes(record, axis),
+    )
     return [panel for panel in made if panel is not None]
 
 
@@ -257,19 +270,9 @@ class _Axis:
             {"type": "line", "x0": span.offset, "x1": span.offset, "y0": 0, "y1": 1, "yref": "paper", "line": dotted}
             for span in self.spans[1:]
         ]
-        names = [
-            {
-                "text": STAGE_WORDS[span.stage],
-                "x": span.offset,
-                "y": 1,
-                "yref": "paper",
-                "xanchor": "left",
-                "yanchor": "bottom",
-                "showarrow": False,
-                "font": {"size": 12, "color": "@muted"},
-            }
-            for span in self.spans
-        ]
+        where = {"y": 1, "yref": "paper", "xanchor": "left", "yanchor": "bottom", "showarrow": False}
+        where |= {"font": {"size": 12, "color": "@muted"}}
+        names = [{"text": STAGE_WORDS[span.stage], "x": span.offset, **where} for span in self.spans]
         return {"shapes": edges, "annotations": names}
 
     def label(self, x: int) -> str:
@@ -311,33 +314,10 @@ def _accuracy(record: TrainingRecord, axis: _Axis) -> Panel | None:
     return _lines(("accuracy", "Accuracy by difficulty", note), lines, axis, "%{y:.3f}")
 
 
-def _steps(record: TrainingRecord, axis: _Axis) -> Panel | None:
-    rows = record.iterations()
-    lines = _by_difficulty(rows, axis, "steps_by_difficulty")
-    lines = lines or [Line(curve("steps", rows, axis.spans, lambda row: row.steps))]
-    return _lines(("steps", "Steps per workflow", "Mean over valid plans."), lines, axis, "%{y:.2f}", top=None)
-
-
 def _by_difficulty(rows: Sequence[Any], axis: _Axis, field: str) -> list[Line]:
     found = by_name(rows, axis.spans, field, DIFFICULTIES)
     colours = ("@muted", "@muted", "@ink")
     return [Line(each, DASHES[at % 3], colours[at % 3]) for at, each in enumerate(found)]
-
-
-def _entropy(record: TrainingRecord, axis: _Axis) -> Panel | None:
-    found = curve("entropy", record.iterations(), axis.spans, lambda row: row.entropy)
-    note = "Nats per completion token: how open the next word still is."
-    return _lines(("entropy", "Entropy", note), [Line(found)], axis, "%{y:.3f}", top=None)
-
-
-def _loss(record: TrainingRecord, axis: _Axis) -> Panel | None:
-    rows = record.iterations()
-    lines = [
-        Line(curve("loss", rows, axis.spans, lambda row: row.loss)),
-        Line(curve("wording", rows, axis.spans, lambda row: row.supervised_loss), "dot", "@muted"),
-    ]
-    note = "As optimised; each stage has a loss of its own. Wording: the term that guards it."
-    return _lines(("loss", "Loss", note), lines, axis, "%{y:.4f}", top=None, bottom=None)
 
 
 def _agents(record: TrainingRecord, axis: _Axis) -> Panel | None:
@@ -359,24 +339,16 @@ def _shapes(record: TrainingRecord, axis: _Axis) -> Panel | None:
 
 def _time(record: TrainingRecord, axis: _Axis) -> Panel | None:
     rows = record.iterations()
-    parts = [
-        curve("update", rows, axis.spans, lambda row: row.update_s),
-        curve("reward", rows, axis.spans, lambda row: row.reward_s),
-        curve("rollout", rows, axis.spans, lambda row: row.rollout_s),
-    ]
+    names = ("update", "reward", "rollout")
+    parts = [curve(name, rows, axis.spans, attrgetter(f"{name}_s")) for name in names]
     lines = [Line(each, colour=f"@tone-{at}") for at, each in enumerate(parts) if each]
     return _areas(("time", "Where an iteration's time goes", "Seconds, one upon another."), lines, axis, "%{y:.2f} s")
 
 
 def _lines(
-    about: _About,
-    lines: Sequence[Line],
-    axis: _Axis,
-    number: str,
-    *,
-    top: float | None = 1.0,
+    about: _About, lines: Sequence[Line], axis: _Axis, number: str, *, top: float | None = 1.0,
     bottom: float | None = 0.0,
-) -> Panel | None:
+) -> Panel | None:  # fmt: skip
     drawn = [line for line in lines if line.curve]
     if not drawn:
         return None
@@ -387,7 +359,12 @@ def _lines(
     ends = [(line.curve.name, axis.shown(line.curve).last) for line in drawn if not line.marks]
     ends = ends or [(line.curve.name, line.curve.last) for line in drawn]
     colours = {line.curve.name: line.colour for line in drawn}
-    return _panel(about, drawn, traces, ends, colours, _range(drawn, top, bottom), axis)
+    values = [value for line in drawn for value in line.curve.values]
+    low = min(values) if bottom is None else min(bottom, *values)
+    high = max(values) if top is None else max(top, *values)
+    room = (high - low or 1.0) * 0.04
+    y_range = (low - room if bottom is None or low < bottom else low, high + room)
+    return _panel(about, drawn, traces, ends, colours, y_range, axis)
 
 
 def _areas(about: _About, lines: Sequence[Line], axis: _Axis, number: str, *, agents: bool = False) -> Panel | None:
@@ -452,7 +429,6 @@ def _trace(line: Line, curve: Curve, number: str, *, raw: bool = False) -> dict[
 
 
 def _where(trace: Mapping[str, Any], axis: _Axis) -> dict[str, Any]:
-    """Returns an invisible trace whose row in the hover says the stage and the iteration."""
     unseen = {"width": 0, "color": "rgba(0,0,0,0)"}
     labels = [axis.label(x) for x in trace["x"]]
     said = "%{customdata}<extra></extra>"
@@ -463,11 +439,3 @@ def thinned(part: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
     """Returns points at even distances, and the last: a figure, sent every few seconds, has no pixels for more."""
     stride = -(-len(part) // MOST_POINTS)
     return part if stride <= 1 else [*part[:-1][::stride], part[-1]]
-
-
-def _range(lines: Sequence[Line], top: float | None, bottom: float | None) -> tuple[float, float]:
-    values = [value for line in lines for value in line.curve.values]
-    low = min(values) if bottom is None else min(bottom, *values)
-    high = max(values) if top is None else max(top, *values)
-    room = (high - low or 1.0) * 0.04
-    return (low - room if bottom is None or low < bottom else low, high + room)

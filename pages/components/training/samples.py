@@ -20,8 +20,7 @@ from conductor_core.workflow.validation import Checked, validate
 from pages.components.app.widgets import select
 from pages.components.records.folders import State
 from pages.components.style.figures import agent_colour, agent_dot
-from pages.components.style.formats import seconds
-from pages.components.style.templates import html
+from pages.components.style.formats import html, seconds
 from pages.components.training import charts
 
 TEMPLATE = "training/training"
@@ -32,8 +31,6 @@ COLUMN_PX, ROW_PX, RADIUS_PX, MARGIN_PX = 52, 30, 11, 14
 
 @dataclass(frozen=True)
 class Group:
-    """Samples to compare, in the order of training: of one task, else of one kind of task."""
-
     label: str
     samples: tuple[Sample, ...]
 
@@ -101,9 +98,8 @@ def samples_view(record: TrainingRecord) -> None:
     if not found:
         return
     st.subheader("What it wrote, early and late", anchor=False)
-    chosen = select(
-        "Task", range(len(found)), f"sample-group-{len(found)}", format_func=lambda number: found[number].label
-    )
+    words = [each.label for each in found].__getitem__
+    chosen = select("Task", range(len(found)), f"sample-group-{len(found)}", format_func=words)
     group = found[chosen if chosen is not None and chosen in range(len(found)) else 0]
     if group.same_task:
         st.html(html(TEMPLATE, "sample_task", task=group.samples[0].task))
@@ -116,13 +112,9 @@ def samples_view(record: TrainingRecord) -> None:
 def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
     numbers = list(range(len(group.samples)))
     # Each group has a key of its own, because its samples are others.
-    chosen = st.selectbox(
-        side.capitalize(),
-        numbers,
-        index=at,
-        format_func=lambda number: _moment(group.samples[number]),
-        key=f"sample-{side}-{hashlib.sha256(group.label.encode()).hexdigest()[:12]}",
-    )
+    key = f"sample-{side}-{hashlib.sha256(group.label.encode()).hexdigest()[:12]}"
+    words = [_moment(sample) for sample in group.samples].__getitem__
+    chosen = st.selectbox(side.capitalize(), numbers, at, words, key)
     sample = group.samples[chosen if chosen in numbers else at]
     agents = record.started.agents if record.started else ()
     checked = read_sample(sample, agents, most=charts.most_steps(record, sample.stage))
@@ -144,6 +136,10 @@ def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark
     if checked.workflow is None or rejected(sample):
         wrong = [fault.message for fault in checked.faults] or [NOT_ALLOWED]
     thought = sample.completion.partition("\n")[0].strip()
+    sees = [", ".join(map(str, workflow.reads(index))) or "nothing" for index in range(len(workflow.steps))]
+    for index, step in enumerate(workflow.steps):
+        if step.access_list == "all" and index:
+            sees[index] = f"all ({sees[index]})"
     return html(
         TEMPLATE,
         "sample",
@@ -152,18 +148,12 @@ def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark
         wrong=wrong,
         thought="" if "=" in thought else thought,
         graph="" if wrong else graph_html(workflow, agents, dark=dark),
-        steps=[(step, _sees(workflow, index)) for index, step in enumerate(workflow.steps)],
+        steps=list(zip(workflow.steps, sees, strict=True)),
         dot=lambda agent: agent_dot(agent, agents),
     )
 
 
-def _sees(workflow: Workflow, index: int) -> str:
-    listed = ", ".join(map(str, workflow.reads(index)))
-    return f"all ({listed})" if workflow.steps[index].access_list == "all" and listed else listed or "nothing"
-
-
 def graph_html(workflow: Workflow, agents: Sequence[str], *, dark: bool) -> Markup:
-    """Draws the workflow as an image in a data address: numbered steps in layers, in their agents' colours."""
     columns = layers(workflow.all_reads)
     if not columns:
         return html(TEMPLATE, "no_graph")
@@ -208,7 +198,7 @@ _SPLITS = "train: wordings of the training, other numbers; test: other wordings 
 
 def head_html(record: TrainingRecord, state: State, quiet: str) -> Markup:
     started, begun = record.started, charts.stages_of(record)
-    planned = started.planned if started else {}
+    planned, at = (started.planned, started.at) if started else ({}, "")
     return html(
         TEMPLATE,
         "head",
@@ -216,19 +206,13 @@ def head_html(record: TrainingRecord, state: State, quiet: str) -> Markup:
         state=state,
         started=started,
         quiet=quiet,
-        began=_minute(started.at) if started else "",
+        began=at[:16].replace("T", " ") + " UTC" if at[10:11] == "T" else at,  # a moment in ISO 8601, or any other text
         stages=[_stage(record, stage, state) for stage in charts.STAGES if stage in begun or planned.get(stage)],
         tiles=list(_tiles(record)),
     )
 
 
-def _minute(at: str) -> str:
-    """Shortens a moment in ISO 8601 to what people need; returns any other text as it is."""
-    return at[:16].replace("T", " ") + " UTC" if at[10:11] == "T" else at
-
-
 def _stage(record: TrainingRecord, stage: Stage, state: State) -> dict[str, Any]:
-    """Returns a bar, as long as the stage is planned, with the share that is done, and its words."""
     rows = record.iterations(stage)
     reached = rows[-1].iteration if rows else 0
     planned = record.started.planned.get(stage, 0) if record.started else 0

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Locator, Page, expect
 
-from pages.components.tour.story import RIGHT, STOPS, WRONG
+from pages.components.tour.drive import RIGHT, STOPS, WRONG
 from tests.browser.conftest import App, becomes, run_of, status
 from tests.browser.pages.test_compare import tab_to
 

@@ -10,7 +10,7 @@ from conductor_core.run.events import Event
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.share import read_shared
 from conductor_core.workflow.model import Step, Workflow
-from pages.components.compare.shared_comparison import shared_comparison
+from pages.components.compare.view import shared_comparison
 from tests.browser.conftest import App, OpenFile, Tell
 from tests.browser.view.test_shared_file import hostile_run
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started

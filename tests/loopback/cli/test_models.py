@@ -15,7 +15,8 @@ from conductor_core.chat.messages import WorkerSpec
 from conductor_core.cli.models import lines
 from conductor_core.conductors.catalogue import listed_option, open_conductor
 from conductor_core.engine.models import cancel, machine_model, machine_models
-from conductor_core.inference import hardware, small_base, trial
+from conductor_core.inference import hardware, small_base
+from conductor_core.inference import model as inference_model
 from conductor_core.inference.downloads import Downloads
 from conductor_core.inference.shared import hold
 from conductor_core.inference.source import cached_folder
@@ -60,7 +61,7 @@ def test_a_model_is_pulled_listed_timed_and_removed(
     again = cli("models", "pull", REF, "--json", "-q")
     assert (again.document["was_here"], again.err) == (True, "")
     assert set(again.document) == {"ref", "folder", "size_bytes", "was_here", "duration_ms"}
-    monkeypatch.setattr(trial, "_timed", lambda *_: (2.56, 0.5))
+    monkeypatch.setattr(inference_model, "_timed", lambda *_: (2.56, 0.5))
     timed = cli("models", "time", REF, "--json", "-q").document
     assert timed == {
         "ref": REF, "read_tokens_per_s": 100.0, "write_tokens_per_s": 2.0, "plan_s": 75.6, "first_plan_s": 89.04,

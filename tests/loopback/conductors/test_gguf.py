@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat.messages import PlanFinished, PlanRequest, TextDelta, WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
@@ -54,7 +54,7 @@ async def plan_of(ref: str, request: PlanRequest, settings: Settings | None = No
     finally:
         await conductor.aclose()
     assert isinstance(pieces[-1], PlanFinished)
-    return "".join(piece.text for piece in pieces if isinstance(piece, PlanText)), pieces[-1]
+    return "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)), pieces[-1]
 
 
 async def test_even_a_random_model_writes_a_plan_and_what_else_it_considered(file: Path) -> None:

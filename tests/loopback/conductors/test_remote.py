@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat.messages import Conductor, PlanFinished, PlanRequest, PlanText, PlanThought, Usage, WorkerSpec
+from conductor_core.chat.messages import (
+    Conductor,
+    PlanFinished,
+    PlanRequest,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+    WorkerSpec,
+)
 from conductor_core.conductors import remote
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.engine.pools import Pool
@@ -70,7 +78,7 @@ async def write(writer: Conductor, request: PlanRequest = REQUEST) -> tuple[str,
     finally:
         await writer.aclose()
     assert isinstance(pieces[-1], PlanFinished)
-    return "".join(piece.text for piece in pieces if isinstance(piece, PlanText)), pieces[-1]
+    return "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)), pieces[-1]
 
 
 @pytest.fixture
@@ -254,7 +262,7 @@ async def test_a_server_that_does_not_stream_sends_one_document(server: KnownSer
     server.always(Reply([json.dumps(whole, indent=1).encode()], content_type="application/json; charset=utf-8"))
     writer = conductor(server)
     text, finished = [piece async for piece in writer.write(REQUEST)]
-    assert text == PlanText(text="the plan")
+    assert text == TextDelta(text="the plan")
     assert isinstance(finished, PlanFinished)
     assert finished.usage == Usage(input_tokens=7, output_tokens=2)
     await writer.aclose()
@@ -264,7 +272,7 @@ async def test_what_came_before_invalid_utf_8_is_kept(server: KnownServer) -> No
     server.always(Reply([sse(delta("so far ü")) + b'data: {"choices": [{"delta": {"content": "\xff\xfe"}}]}\n\n']))
     writer = conductor(server)
     pieces = aiter(writer.write(REQUEST))
-    assert await anext(pieces) == PlanText(text="so far ü")
+    assert await anext(pieces) == TextDelta(text="so far ü")
     with pytest.raises(ConductorUnavailable, match="not UTF-8"):
         await anext(pieces)
     await writer.aclose()
@@ -344,10 +352,10 @@ async def test_reasoning_that_a_server_sends_apart_is_told_apart(server: KnownSe
     writer = conductor(server)
     pieces = [piece async for piece in writer.write(REQUEST)]
     await writer.aclose()
-    assert "".join(piece.text for piece in pieces if isinstance(piece, PlanText)) == PLAN
-    thoughts = "".join(piece.text for piece in pieces if isinstance(piece, PlanThought))
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)) == PLAN
+    thoughts = "".join(piece.text for piece in pieces if isinstance(piece, ReasoningDelta))
     assert thoughts == "Two steps will do, I think: one solves, one checks."
-    assert isinstance(pieces[0], PlanThought)
+    assert isinstance(pieces[0], ReasoningDelta)
 
 
 async def test_the_conductors_reasoning_is_on_record_and_no_part_of_its_plan(server: KnownServer) -> None:

@@ -43,13 +43,6 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    store = open_store(f"sqlite:///{path}")
-    yield store
-    store.close()
-
-
-@pytest.fixture
 def slow(store: Store) -> Iterator[EngineHost]:
     """Its simulated workers take long."""
     host = EngineHost(store.log, Settings(rehearsal_tokens_per_s=1, warm_up=False), store)

@@ -53,11 +53,6 @@ async def test_what_becomes_of_a_completion(provider: ScriptedProvider, kind: Co
     assert step.incomplete == (kind.becomes != "completed")
 
 
-def test_there_are_enough_kinds() -> None:
-    assert len(COMPLETIONS) >= 25
-    assert len({kind.said for kind in COMPLETIONS}) == len(COMPLETIONS)
-
-
 async def test_a_cut_answer_is_asked_for_again_with_more_tokens(provider: ScriptedProvider) -> None:
     provider.reset()
     provider.then(Answer("The le", (7, 16), finish_reason="length"), Answer("The legs are ten", (7, 20)))

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from conductor_core.run.values import BatchRow, Limits, PoolInfo
 from conductor_core.settings import Settings
 from pages.components.live_workflow.messages import LiveView
 from storage import Store
-from storage.store import open_store
 from tests.support.fakes import quick_settings
 from tests.support.provider import Answer, Call, Reply, ScriptedProvider, error
 from tests.support.run_events import created_otherwise
@@ -109,13 +107,6 @@ class Accountant:
 def provider() -> Iterator[ScriptedProvider]:
     with ScriptedProvider(("planner", *NAMES)) as running:
         yield running
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{tmp_path / 'runs.sqlite3'}")
-    yield opened
-    opened.close()
 
 
 def start(host: EngineHost, provider: ScriptedProvider, book: Accountant, **limits: Any) -> RunTrace:

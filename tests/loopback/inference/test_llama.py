@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -15,12 +18,19 @@ from typing import Any
 import pytest
 from gguf import GGUFReader
 
-from conductor_core.chat.messages import Finished, Message, TextDelta, Worker, WorkerSpec
+from conductor_core.chat.messages import Finished, Message, TextDelta, Weights, Worker, WorkerSpec
 from conductor_core.chat.progress import Progress, watching
-from conductor_core.errors import WorkerContextOverflow, WorkerModelUnknown, WorkerRefused, WorkerStreamCut
+from conductor_core.errors import (
+    WorkerContextOverflow,
+    WorkerModelUnknown,
+    WorkerModelUnusable,
+    WorkerRefused,
+    WorkerStreamCut,
+)
 from conductor_core.inference import llama
+from conductor_core.inference.gguf_file import file_sha256, read_header
+from conductor_core.inference.hub import ModelInUse, remove_file
 from conductor_core.inference.llama import Llama, shared_llama
-from conductor_core.inference.removal import ModelInUse, remove_file
 from conductor_core.settings import Settings
 from conductor_core.workers.health import check_health
 from conductor_core.workers.pool import open_worker
@@ -81,6 +91,7 @@ async def test_a_file_answers_and_says_what_it_took(file: Path) -> None:
     assert (end.finish_reason, end.model) == ("length", "tiny.gguf")
     assert end.usage is not None
     assert (end.usage.output_tokens, end.usage.estimated) == (12, False)
+    assert end.weights == Weights(parameters=read_header(file).parameters, sha256=file_sha256(file))
     health = await check_health(worker_of(file))
     assert health.ok
     assert "F32" in health.detail
@@ -94,6 +105,13 @@ async def test_the_same_seed_writes_the_same_and_an_adapter_something_else(file:
     adapted, _ = await answer_of(worker_of(file, tiny_adapter(tmp_path / "a.gguf"), seed=5, **warm))
     assert one == again
     assert len({one, other, adapted}) == 3
+
+
+async def test_a_file_without_a_template_ends_where_it_writes_the_token_of_one(tmp_path: Path) -> None:
+    said: dict[str, Any] = {"temperature": 1.0, "max_tokens": 1000}
+    _, end = await answer_of(worker_of(tiny_gguf(tmp_path / "base.gguf", template=None, often="<|user|>"), **said))
+    assert end.finish_reason == "stop"
+    assert end.departures == (), "nothing was written after it"
 
 
 def _tcp_sockets_of(process: int) -> set[str]:
@@ -110,6 +128,16 @@ async def test_nobody_else_can_reach_its_socket(file: Path) -> None:
     process = shared_llama(file).process
     assert process is not None
     assert not await asyncio.to_thread(_tcp_sockets_of, process.pid)
+
+
+async def test_a_long_name_of_the_temporary_folder_does_no_harm(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("d" * 100)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    text, _ = await answer_of(worker_of(file, max_tokens=3))
+    assert text
 
 
 async def test_the_words_of_a_person_open_no_turn(file: Path) -> None:
@@ -151,6 +179,18 @@ async def test_a_cancelled_call_leaves_the_model_to_the_next(slow_file: Path, be
     assert end.usage.output_tokens == 3
 
 
+async def test_a_process_that_says_nothing_has_not_stopped_and_leaves_no_socket_open(
+    file: Path, tmp_path: Path
+) -> None:
+    async with shared_llama(file).turn():
+        child = shared_llama(file)._child
+        assert child is not None
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(str(tmp_path / "s"))
+            silent.listen()
+            assert not await asyncio.to_thread(child.stops, str(tmp_path / "s"), 0.05)
+
+
 async def test_a_killed_process_fails_its_call_alone(slow_file: Path) -> None:
     server = shared_llama(slow_file)
 
@@ -171,6 +211,18 @@ async def test_a_file_that_changed_is_loaded_anew(file: Path) -> None:
     tiny_gguf(file, seed=1)
     after, _ = await answer_of(worker_of(file, max_tokens=20))
     assert before != after
+
+
+async def test_loading_never_goes_backwards(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = itertools.chain([50, 20, 60], itertools.repeat(10))
+    monkeypatch.setattr(llama._Child, "resident_bytes", property(lambda _: next(sizes)))
+    monkeypatch.setattr(llama, "sparingly", lambda notify: notify)
+    seen: list[Progress] = []
+    with watching(seen.append):
+        await answer_of(worker_of(file, max_tokens=1))
+    loaded = [each.done for each in seen if each.phase == "loading"]
+    assert len(loaded) > 3
+    assert loaded == sorted(loaded)
 
 
 async def test_an_unused_model_leaves_memory(file: Path) -> None:
@@ -221,7 +273,7 @@ def _write(file: Path, content: bytes) -> None:
     file.write_bytes(content)
 
 
-async def refused(worker: Worker, kind: type[WorkerRefused] = WorkerRefused) -> str:
+async def refused(worker: Worker, kind: type[WorkerRefused] = WorkerModelUnusable) -> str:
     async with opened(worker):
         with pytest.raises(kind) as caught:
             async for _ in worker.answer(HI):
@@ -236,8 +288,11 @@ async def test_a_file_that_is_gone_cut_or_not_a_model_is_refused_in_one_line(fil
     cut = tmp_path / "cut.gguf"
     _write(cut, whole[: len(whole) // 2])
     assert "cut.gguf: the file is cut" in await refused(worker_of(cut))
+    assert not (await check_health(worker_of(cut))).ok, "before a run, too"
     _write(cut, whole[:200])
-    assert "cut" in await refused(worker_of(cut))
+    assert "the file is cut" in await refused(worker_of(cut))
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert "not a regular file" in await refused(worker_of(tmp_path / "pipe.gguf"), WorkerModelUnknown)
     assert "is not a model: it is of type adapter" in await refused(worker_of(tiny_adapter(tmp_path / "a.gguf")))
 
 
@@ -247,11 +302,29 @@ async def test_an_unknown_architecture_is_named(file: Path) -> None:
     assert "tiny.gguf could not be loaded: unknown model architecture: 'llamx'" in said
 
 
+async def test_a_process_that_breaks_off_is_not_held_up_by_a_debugger(file: Path) -> None:
+    async with shared_llama(file).turn():
+        process = shared_llama(file).process
+        assert process is not None
+        assert b"GGML_NO_BACKTRACE=1" in await asyncio.to_thread(_bytes, Path(f"/proc/{process.pid}/environ"))
+
+
 async def test_an_adapter_of_another_model_is_refused(file: Path, tmp_path: Path) -> None:
     said = await refused(worker_of(file, tiny_adapter(tmp_path / "other.gguf", hidden=64)))
     assert "adapter" in said
     assert str(tmp_path) not in said
-    assert "adapter" in await refused(worker_of(file, file))
+    assert "tiny.gguf is not an adapter: it is of type model" in await refused(worker_of(file, file))
+    secret = tmp_path / "secret"
+    _write(secret, b"root:x:0:0:root:/root:/bin/bash")
+    worker = worker_of(file, secret)
+    assert not (await check_health(worker)).ok
+    said = await refused(worker)
+    assert "the adapter secret: not a GGUF file" in said
+    assert "root" not in said
+    _write(secret, _bytes(tiny_adapter(tmp_path / "b.gguf")).replace(b"llama", b"qwen2"))
+    assert "secret is an adapter of a qwen2 model, and tiny.gguf is a llama model" in await refused(
+        worker_of(file, secret)
+    )
 
 
 async def test_a_split_file_with_a_missing_part_names_it(file: Path, tmp_path: Path) -> None:

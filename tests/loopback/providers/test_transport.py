@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import httpx2
 import pytest
 
-from conductor_core.providers.transport import AiohttpTransport, tls
+from conductor_core.providers.transport import AiohttpTransport
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 Spoken = Callable[[int, int], bytes | None]
@@ -50,7 +50,7 @@ async def calling(spoken: Spoken) -> AsyncIterator[tuple[Server, httpx2.AsyncCli
     port = server.sockets[0].getsockname()[1]
     async with (
         server,
-        httpx2.AsyncClient(transport=AiohttpTransport(tls=tls()), base_url=f"http://127.0.0.1:{port}") as client,
+        httpx2.AsyncClient(transport=AiohttpTransport(), base_url=f"http://127.0.0.1:{port}") as client,
     ):
         yield there, client
 
@@ -126,7 +126,7 @@ async def _drops(*pauses_s: float, reader_pause_s: float = 0.0) -> int:
     timeout = httpx2.Timeout(5.0, read=SILENCE_S)
     async with (
         server,
-        httpx2.AsyncClient(transport=AiohttpTransport(tls=tls()), timeout=timeout) as client,
+        httpx2.AsyncClient(transport=AiohttpTransport(), timeout=timeout) as client,
         client.stream("POST", url, content=b"a question") as answer,
     ):
         async for part in answer.aiter_raw():

@@ -8,11 +8,11 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
+from app import SHARE
 from conductor_core.engine.host import EngineHost
 from conductor_core.settings import Settings
 from pages.components.app import session
 from pages.components.app.routes import MIDDLEWARE, ROUTES
-from pages.components.compare.routes import ROUTES as COMPARE_ROUTES
 from storage import Store, open_store
 
 
@@ -36,9 +36,8 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     store = open_store(settings.resolved_database_url)
     engine = EngineHost(store.log, settings, store)
     monkeypatch.setattr(session, "_session", session.Session(settings, store, engine))
-    config = uvicorn.Config(
-        Starlette(routes=[*ROUTES, *COMPARE_ROUTES], middleware=MIDDLEWARE), port=0, log_level="warning", lifespan="off"
-    )
+    app = Starlette(routes=[*ROUTES, SHARE], middleware=MIDDLEWARE)
+    config = uvicorn.Config(app, port=0, log_level="warning", lifespan="off")
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn tells it by this flag alone

@@ -110,7 +110,7 @@ def test_it_says_who_planned_who_changed_the_plan_and_who_approved() -> None:
     assert "at planner.example" in plan.written_by
     assert [step.access for step in plan.steps] == ["none", "none", "0"]
     (edit,) = record.edits
-    assert (edit.by.words, edit.command) == ("Ada, page", 7)
+    assert (edit.by, edit.command) == ("Ada, page", 7)
     (difference,) = edit.differences
     assert difference.before is not None
     assert difference.after is not None
@@ -118,7 +118,7 @@ def test_it_says_who_planned_who_changed_the_plan_and_who_approved() -> None:
     assert any("no longer reads step 1" in sentence for sentence in edit.changes)
     assert [each.decision for each in record.approvals] == ["replaced by an edit", "approved"]
     assert record.approvals[1].by is not None
-    assert (record.approvals[1].by.words, record.approvals[1].note) == ("Ada, page", "Now it is right.")
+    assert (record.approvals[1].by, record.approvals[1].note) == ("Ada, page", "Now it is right.")
     assert (record.events, record.first, record.last) == (len(edited_run("r")), 3, 19)
 
 
@@ -199,7 +199,7 @@ def test_it_shows_a_rerun_against_its_parent_with_an_output_written_by_hand() ->
     ]
     record = decision_record([rerun, plan, given, *checked, run_completed("child", "43, checked")], parent=parent)
     (part,) = record.given
-    assert (part.before, part.after, part.by.words) == ("42", "43", "Ada, page")
+    assert (part.before, part.after, part.by) == ("42", "43", "Ada, page")
     assert record.against is not None
     assert record.against.answers == ("42, checked", "43, checked")
     assert [label for label, _ in record.against.changed] == ["0", "1"]

@@ -22,7 +22,7 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.engine.budgets import LONGEST_IMAGE_TOKENS, longest_question
-from conductor_core.engine.prompts import recursion_identity, task_identity, worker_identity
+from conductor_core.engine.prompts import Asked, recursion_identity, worker_identity
 from tests.support.any_messages import messages
 from tests.support.pictures import part, picture
 
@@ -47,10 +47,9 @@ def test_identities_of_text_are_those_of_the_program_before_images() -> None:
     """Or nothing recorded before could be reused."""
     turns = [Message(role="user", content="Add 2 and 3."), Message(role="assistant", content="5")]
     assert worker_identity(SPEC, turns, 7) == "c3ea5ce1468ddbab1c089f85cf2de314ba2f57b6ac7b6e086eb13f9a235e22a0"
-    assert task_identity("Add 2 and 3.") == "babfee6ae0c191387aff5db25dcaffbfc9ce23f65d2a43ac0ad05caa5a13e1a9"
+    assert Asked("Add 2 and 3.").identity == "babfee6ae0c191387aff5db25dcaffbfc9ce23f65d2a43ac0ad05caa5a13e1a9"
     conductor, parent = ConductorInfo(name="c", kind="remote", model="m"), ParentPlan(plan="p", last_response="l")
-    asked = {"instruction": "i", "max_steps": 5, "depth_left": 1, "seed": 0}
-    inner = recursion_identity(conductor, parent, "Add 2 and 3.", [SPEC], **asked)  # type: ignore[arg-type]
+    inner = recursion_identity(conductor, parent, Asked("Add 2 and 3."), [SPEC], "i", (5, 1, 0))
     assert inner == "438c3923a090148623d3311045b7148375f39a83a1ec72a65bd6cf56730ee391"
 
 
@@ -61,7 +60,7 @@ def test_the_identity_covers_the_bytes_of_an_image_and_its_place() -> None:
     told = TextPart(text="What is it?")
     assert identity(RED, told) == identity(RED.model_copy(update={"width": 41}), told), "the digest says all"
     assert len({identity(RED, told), identity(BLUE, told), identity(told, RED), identity(RED, RED, told)}) == 4
-    assert len({task_identity("t"), task_identity("t", [RED]), task_identity("t", [RED, BLUE])}) == 3
+    assert len({Asked("t", images=images).identity for images in ((), (RED,), (RED, BLUE))}) == 3
 
 
 def test_a_content_in_words() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from conductor_core.run.actor import local_caller
 from storage import open_store
-from storage.evidence.bundle import verifier_source
+from storage.bundles import verifier_source
 from tests.support.run_events import whole_run
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from conductor_core.cli import progress
-from conductor_core.cli.progress import EvaluationProgress
+from conductor_core.cli.evaluate import EvaluationProgress
 from tests.support.evaluations import row
 
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from conductor_core.analysis.decision_page import record_text
 from conductor_core.analysis.decision_record import decision_record
 from storage import Privacy, open_store
+from storage.bundles import verifier_digest, verifier_source
 from storage.evidence import verifier
-from storage.evidence.bundle import verifier_digest, verifier_source
-from storage.evidence.event_record import event_record
 from storage.evidence.history import CLASSES
+from storage.evidence.verifier import event_record
 from tests.pure.analysis.test_reading import edited_run
 from tests.support.alone import python_alone
 from tests.support.command_line import log as main

@@ -180,7 +180,7 @@ def test_a_prompt_of_ones_own_says_where_our_parts_stand(tmp_path: Path) -> None
     ("text", "line", "told"),
     [
         (" \n", "", "house.txt: it is empty"),
-        (b"one\n\xff\n", "", "house.txt: line 2: not UTF-8 text"),
+        (b"one\n\xff\n", "", "house.txt: line 2, byte 1: it is not UTF-8 text"),
         ("x" * 65_537, "", "house.txt: it has more than 65,536 bytes"),
         ("Use sk-proj-Abcdefghij0123456789Abcdefghij0123456789", "", "house.txt: it holds a key, which every run"),
         ("fine", 'prompt = "short"\n', "goes with the full prompt"),

@@ -2,7 +2,7 @@
 
 import json
 
-from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, TokenChoice
+from conductor_core.chat.messages import PlanFinished, PlanRequest, TextDelta, TokenChoice
 from conductor_core.conductors.alternatives import TokenLog, read_alternatives
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.roles import agents_by_ordinal
@@ -81,7 +81,7 @@ async def test_the_shipped_conductor_tells_what_it_considered() -> None:
     conductor, agents = open_conductor("tiny", settings), pool_info("rehearsal", settings).workers
     request = PlanRequest(task=EXAMPLES[-1].task, agents=agents, max_steps=5)
     pieces = [piece async for piece in conductor.write(request)]
-    finished, text = pieces[-1], "".join(piece.text for piece in pieces if isinstance(piece, PlanText))
+    finished, text = pieces[-1], "".join(piece.text for piece in pieces if isinstance(piece, TextDelta))
     assert isinstance(finished, PlanFinished)
     assert all(text.startswith(each.picked, each.at) for each in finished.choices)
     for each in finished.choices:

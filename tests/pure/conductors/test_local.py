@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_core.chat.messages import Conductor, ParentPlan, PlanFinished, PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat.messages import Conductor, ParentPlan, PlanFinished, PlanRequest, TextDelta, WorkerSpec
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.prompts import short_prompt
 from conductor_core.conductors.roles import numbering
@@ -19,7 +19,7 @@ AGENTS = tuple(WorkerSpec(name=f"w{i}", provider="rehearsal", model="m", descrip
 async def write(conductor: Conductor, request: PlanRequest) -> tuple[str, PlanFinished]:
     pieces = [piece async for piece in conductor.write(request)]
     assert isinstance(pieces[-1], PlanFinished)
-    return "".join(piece.text for piece in pieces if isinstance(piece, PlanText)), pieces[-1]
+    return "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)), pieces[-1]
 
 
 def style(folder: Path, **config: object) -> Path:

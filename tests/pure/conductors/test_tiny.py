@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 import conductor_core.conductors
 from benchmarks.real_prompts import faults
-from conductor_core.chat.messages import ParentPlan, PlanRequest, PlanText, WorkerSpec
+from conductor_core.chat.messages import ParentPlan, PlanRequest, TextDelta, WorkerSpec
 from conductor_core.cli.main import main
 from conductor_core.conductors.catalogue import open_conductor
 from conductor_core.conductors.prompts import MARKERS
@@ -63,7 +63,7 @@ def _plan(
 
     async def write() -> str:
         conductor = open_conductor("tiny", Settings())
-        return "".join([piece.text async for piece in conductor.write(request) if isinstance(piece, PlanText)])
+        return "".join([piece.text async for piece in conductor.write(request) if isinstance(piece, TextDelta)])
 
     parsed = parse_completion(asyncio.run(write()))
     assert parsed.repairs == ()

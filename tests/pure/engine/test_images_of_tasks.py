@@ -7,7 +7,7 @@ import pytest
 from conductor_core.chat.messages import ConductorInfo, ImagePart, LoadedImage, Message, content_of, images_in
 from conductor_core.engine.approvals import GateRules
 from conductor_core.engine.estimates import preview
-from conductor_core.engine.prompts import StepInputs
+from conductor_core.engine.prompts import Asked, StepInputs
 from conductor_core.engine.request import rerun_of, resume_of
 from conductor_core.errors import BadInput
 from conductor_core.run.events import StepStarted
@@ -173,7 +173,7 @@ def test_an_inner_plan_for_another_image_is_another_one() -> None:
 
     def identity(*images: ImagePart) -> str:
         workers = {"eye": eye().spec}
-        inputs = StepInputs("t", workers, planner, Limits(), seed=0, pool_seed=0, images=images)
+        inputs = StepInputs(Asked("t", images=images), workers, planner, Limits(), seed=0, pool_seed=0)
         return inputs.of(workflow_of((CONDUCTOR_AGENT, "Do it.", ())), 0, {}).identity
 
     assert len({identity(), identity(part(RED)), identity(part(RED), part(RED))}) == 3
@@ -190,9 +190,7 @@ def test_the_request_through_json_is_the_same() -> None:
 def test_the_highest_cost_of_a_plan_counts_the_images_of_each_step_that_is_told_the_task() -> None:
     def most(*images: ImagePart) -> int:
         workers = {worker.spec.name: worker.spec for worker in (eye(), ScriptedWorker("pen"))}
-        inputs = StepInputs(
-            task="t", workers=workers, conductor=None, limits=Limits(), seed=0, pool_seed=0, images=images
-        )
+        inputs = StepInputs(Asked("t", images=images), workers, None, Limits(), seed=0, pool_seed=0)
         return GateRules((), inputs, plan_max_tokens=100).most_of_plan(LOOK)[0].input_tokens
 
     large = part(RED).model_copy(update={"width": 1500, "height": 500})

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from conductor_core.analysis.documents import run_document
-from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, Price, Usage
+from conductor_core.chat.messages import PlanFinished, PlanRequest, Price, TextDelta, Usage
 from conductor_core.cli.show import run_lines
 from conductor_core.errors import ConductorStreamCut
 from conductor_core.run import events as ev
@@ -40,7 +40,7 @@ def assert_they_add_up(trace: RunTrace) -> None:
 class Dying(ScriptedConductor):
     """Every call writes 32 characters, then its connection breaks."""
 
-    async def write(self, request: PlanRequest) -> AsyncGenerator[PlanText | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncGenerator[TextDelta | PlanFinished]:
         pieces = ScriptedConductor.write(self, request)
         for _ in range(2):
             yield await anext(pieces)

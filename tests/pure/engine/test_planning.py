@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conductor_core.chat.messages import PlanFinished, PlanRequest, PlanText, Price, TokenChoice, Usage
+from conductor_core.chat.messages import PlanFinished, PlanRequest, Price, TextDelta, TokenChoice, Usage
 from conductor_core.engine import planner
 from conductor_core.errors import BadInput, ConductorRateLimited, ConductorUnavailable
 from conductor_core.run.events import (
@@ -292,14 +292,14 @@ class Breaking(ScriptedConductor):
         super().__init__(LISTS, **fields)
         self._part = part
 
-    async def write(self, request: PlanRequest) -> AsyncGenerator[PlanText | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncGenerator[TextDelta | PlanFinished]:
         if self.requests:
             async for item in super().write(request):
                 yield item
             return
         self.requests.append(request)
         for piece in (self._part[:3], self._part[3:]):
-            yield PlanText(text=piece)
+            yield TextDelta(text=piece)
         raise ConductorRateLimited("429 slow down", retry_after_s=0.05)
 
 
@@ -334,8 +334,8 @@ async def test_what_else_a_conductor_considered_is_recorded_with_its_plan() -> N
     agent = TokenChoice(at=LISTS.index("model_id = [") + 12, picked="0", options=(("0", 0.75), ("1", 0.25)))
 
     class Telling(ScriptedConductor):
-        async def write(self, request: PlanRequest) -> AsyncGenerator[PlanText | PlanFinished]:
-            yield PlanText(text=LISTS)
+        async def write(self, request: PlanRequest) -> AsyncGenerator[TextDelta | PlanFinished]:
+            yield TextDelta(text=LISTS)
             usage = Usage(input_tokens=1, output_tokens=1)
             yield PlanFinished(finish_reason="stop", usage=usage, choices=(agent,))
 

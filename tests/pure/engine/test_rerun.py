@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from conductor_core.chat.messages import Message, Price
 from conductor_core.engine.estimates import edit_step, preview
-from conductor_core.engine.request import resume_of
+from conductor_core.engine.request import EarlierAnswers, limits_from, origin, rerun_of, resume_of
 from conductor_core.errors import WorkerRefused
-from conductor_core.run.events import StepReused
-from conductor_core.run.trace import RunTrace
-from conductor_core.run.values import Limits
+from conductor_core.run.events import StepReused, now_utc
+from conductor_core.run.request import Overrides, StepSeed
+from conductor_core.run.trace import ReusedFrom, RunTrace
+from conductor_core.run.values import Imported, Limits
+from conductor_core.settings import Settings
 from conductor_core.workflow.edits import add_step, move_step, remove_step
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Step, Workflow
 from tests.support.fakes import (
@@ -459,3 +461,97 @@ def test_an_edit_changes_what_it_names_and_nothing_else() -> None:
     assert edited.steps[:4] == DIAMOND.steps[:4]
     assert edited.steps[4] == Step(instruction="join", agent="a", access_list="all")
     assert edit_step(DIAMOND, 4, access=()).steps[4].access_list == ()
+
+
+# Which recorded answer stands in for a question.
+
+
+TWICE = workflow_of(("a", "try", ()), ("a", "try", ()), ("a", "else", ()))
+
+
+async def recorded() -> tuple[RunTrace, str]:
+    samples = iter(["first", "second", "third"])
+    trace, _ = await run(ScriptedWorker("a", lambda _: next(samples)), workflow=TWICE)
+    assert trace.steps[0].identity is not None
+    return trace, trace.steps[0].identity
+
+
+def output(source: EarlierAnswers, identity: str, path: tuple[int, ...]) -> str | None:
+    found = source.find(identity, path)
+    return None if found is None else found.output
+
+
+async def test_the_answer_at_the_same_place_comes_first() -> None:
+    trace, identity = await recorded()
+    source = EarlierAnswers(trace)
+    assert [output(source, identity, (1,)), output(source, identity, (0,))] == ["second", "first"]
+
+
+async def test_then_one_that_no_other_step_has_taken_and_then_any() -> None:
+    trace, identity = await recorded()
+    source = EarlierAnswers(trace)
+    assert [output(source, identity, (place,)) for place in (5, 6, 7)] == ["first", "second", "first"]
+
+
+async def test_what_was_not_asked_is_not_there() -> None:
+    trace, _ = await recorded()
+    assert EarlierAnswers(trace).find("another", (0,)) is None
+    assert EarlierAnswers(None).find("another", (0,)) is None
+
+
+async def test_unfinished_steps_offer_nothing() -> None:
+    trace, identity = await recorded()
+    for step in trace.steps:
+        step.status = "cancelled"
+    assert EarlierAnswers(trace).find(identity, (0,)) is None
+
+
+async def test_the_origin_is_where_it_ran() -> None:
+    trace, _ = await recorded()
+    step = trace.steps[0]
+    assert origin(trace, step) == ReusedFrom(run_id=trace.run_id, path=(0,))
+    step.reused_from = ReusedFrom(run_id="r1", path=(3,), imported=True)
+    assert origin(trace, step) == step.reused_from
+    trace.imported = Imported(
+        run_id="x", written_by="w", written_at_utc=now_utc(), imported_at_utc=now_utc(), door="cli"
+    )
+    assert origin(trace, step) == ReusedFrom(run_id=trace.run_id, path=(0,), imported=True), "r1 is the file's word"
+
+
+PLAN = workflow_of(("a", "x", ()))
+
+
+def test_budgets_come_from_the_settings() -> None:
+    settings = Settings(max_steps=3, max_tokens=10, max_usd=0.5, max_seconds=9, max_depth=2)
+    assert limits_from(settings) == Limits(max_steps=3, max_tokens=10, max_usd=0.5, max_seconds=9, max_depth=2)
+
+
+async def test_a_rerun_keeps_what_it_does_not_change() -> None:
+    source, _ = await run(ScriptedWorker("a"), workflow=PLAN, seed=4, limits=Limits(max_tokens=99))
+    edited = workflow_of(("a", "y", ()))
+    request = rerun_of(source, edited, door="page")
+    assert (request.task, request.seed, request.limits) == (source.task, 4, source.limits)
+    assert (request.workflow, request.parent_run_id, request.resumed) == (edited, source.run_id, False)
+    assert (request.door, request.run_id != source.run_id) == ("page", True)
+    assert rerun_of(source, door="page").workflow == PLAN
+
+
+async def test_what_holds_for_a_step_moves_with_it() -> None:
+    plan = workflow_of(("a", "x", ()), ("a", "y", ()))
+    seeds = Overrides(seeds=(StepSeed(step=1, seed=7),))
+    source, _ = await run(ScriptedWorker("a"), workflow=plan, overrides=seeds)
+    request = rerun_of(source, workflow_of(("a", "y", ())), door="page", origins=(1,))
+    assert request.overrides.seeds == (StepSeed(step=0, seed=7),)
+
+
+async def test_a_resume_is_a_rerun_of_the_unchanged_plan() -> None:
+    source, _ = await run(ScriptedWorker("a"), workflow=PLAN, plan_only=True)
+    request = resume_of(source, door="cli")
+    assert (request.workflow, request.parent_run_id, request.resumed) == (PLAN, source.run_id, True)
+    assert request.plan_only
+
+
+async def test_a_resume_goes_on_with_the_runs_own_settings() -> None:
+    source, _ = await run(ScriptedWorker("a"), workflow=PLAN, give_question=True, on_incomplete="stop")
+    request = resume_of(source, door="cli")
+    assert (request.give_question, request.on_incomplete) == (True, "stop")

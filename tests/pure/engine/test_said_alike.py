@@ -8,12 +8,12 @@ from conductor_core.chat.messages import (
     Departure,
     PlanFinished,
     PlanRequest,
-    PlanText,
     Price,
+    TextDelta,
     Usage,
 )
+from conductor_core.cli.batch import BatchProgress, task_line
 from conductor_core.cli.live import ProgressView
-from conductor_core.cli.progress import BatchProgress, task_line
 from conductor_core.cli.rerun import preview_lines
 from conductor_core.engine.estimates import preview
 from conductor_core.engine.repeats import Again, forecast_repeats
@@ -59,9 +59,9 @@ def test_a_task_of_a_batch_and_its_total_say_that_they_are_estimated() -> None:
 class CutShort(ScriptedConductor):
     """Every plan stops at the limit of tokens."""
 
-    async def write(self, request: PlanRequest) -> AsyncGenerator[PlanText | PlanFinished]:
+    async def write(self, request: PlanRequest) -> AsyncGenerator[TextDelta | PlanFinished]:
         self.requests.append(request)
-        yield PlanText(text='steps = [{"agent": 0, "instruction": "x", "access_list": []}, {"agent": 0, "instr')
+        yield TextDelta(text='steps = [{"agent": 0, "instruction": "x", "access_list": []}, {"agent": 0, "instr')
         yield PlanFinished(finish_reason="length", usage=Usage(input_tokens=5, output_tokens=6))
 
 

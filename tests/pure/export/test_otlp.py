@@ -115,7 +115,7 @@ def test_a_call_says_to_whom_it_went_and_what_it_used() -> None:
     call = spans_of(edited_run("r"))[-1]
     assert (call.kind, call.attributes[c.HOST], call.attributes[c.PORT]) == ("client", "models.example", 8443)
     assert (call.attributes[c.TOKENS_IN], call.attributes[c.TOKENS_OUT]) == (7, 3)
-    assert [each.attributes[c.ERROR] for each in call.events] == ["WorkerOverloaded"]
+    assert [said[c.ERROR] for _, said in call.failed] == ["WorkerOverloaded"]
     assert call.error is None
     step = spans_of(edited_run("r"))[-2]
     assert (step.attributes["conductor.granted"], step.attributes["conductor.withheld"]) == (("0",), ("1",))
@@ -125,7 +125,7 @@ def test_a_fallback_is_a_call_of_its_own_and_a_failure_has_its_class() -> None:
     spans = spans_of(fallback_run())
     calls = [span for span in spans if span.name.startswith("chat") and span.parent_id == span_id("f", "step 0")]
     assert [(call.name, call.error) for call in calls] == [("chat solver", "AnswerCut"), ("chat gpt-9", None)]
-    assert [len(call.events) for call in calls] == [2, 0]
+    assert [len(call.failed) for call in calls] == [2, 0]
     assert spans[0].error == "StepFailed"
     assert [span.error for span in spans[-2:]] == ["WorkerGone", "WorkerGone"]
 

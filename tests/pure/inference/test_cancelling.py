@@ -12,7 +12,6 @@ import torch
 
 from conductor_core.chat.messages import Message
 from conductor_core.chat.progress import Progress, watching
-from conductor_core.inference import loading as loading_module
 from conductor_core.inference import model as model_module
 from conductor_core.inference.generation import Generation, Interrupted
 from conductor_core.inference.model import LoadedModel
@@ -104,7 +103,7 @@ def test_loading_ends_between_two_tensors(tmp_path: Path) -> None:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Any:
-    return loading_module.load_weights(inspect_folder(random_model(tmp_path)), "auto", lambda _: None, lambda: False)
+    return model_module.load_weights(inspect_folder(random_model(tmp_path)), "auto", lambda _: None, lambda: False)
 
 
 # Without a card: torch's device without memory takes weights in the same way.
@@ -112,7 +111,7 @@ def model(tmp_path: Path) -> Any:
 def test_the_way_to_a_graphics_card_ends_between_two_parts(model: Any, looks: int) -> None:
     told: list[Progress] = []
     with pytest.raises(Interrupted):
-        loading_module.to_device(model, "meta", told.append, stop_after(looks))
+        model_module.to_device(model, "meta", told.append, stop_after(looks))
     assert len(told) == looks
     parts = [part for part in model.modules() if next(part.children(), None) is None]
     moved = [{each.device.type for each in (*part.parameters(), *part.buffers())} for part in parts]
@@ -126,13 +125,13 @@ def test_a_graphics_card_computes_without_cudnn_whose_attention_does_not_repeat_
     chosen: list[bool] = []
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", chosen.append)
     with pytest.raises(Interrupted):
-        loading_module.to_device(model, "cuda", lambda _: None, lambda: True)
+        model_module.to_device(model, "cuda", lambda _: None, lambda: True)
     assert chosen == [False]
 
 
 def test_the_way_to_a_graphics_card_tells_how_far_it_is(model: Any) -> None:
     told: list[Progress] = []
-    moved = loading_module.to_device(model, "meta", told.append, lambda: False)
+    moved = model_module.to_device(model, "meta", told.append, lambda: False)
     assert {each.device.type for each in (*moved.parameters(), *moved.buffers())} == {"meta"}
     done = [each.done for each in told]
     assert done == sorted(done)
@@ -142,14 +141,14 @@ def test_the_way_to_a_graphics_card_tells_how_far_it_is(model: Any) -> None:
 
 @pytest.fixture
 def slow_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = loading_module._counted
+    counted = model_module._counted
 
     def slowly(*given: Any) -> Any:
         for each in counted(*given):
             time.sleep(PART_S)
             yield each
 
-    monkeypatch.setattr(loading_module, "_counted", slowly)
+    monkeypatch.setattr(model_module, "_counted", slowly)
 
 
 @pytest.mark.usefixtures("slow_loading")

@@ -28,7 +28,7 @@ def write(model: LoadedModel, generation: Generation) -> tuple[str, str, int, in
     pieces: list[str] = []
     result = model.generate(generation, pieces.append, lambda: False)
     assert result is not None
-    return "".join(pieces), *result[:3]
+    return "".join(pieces), result.finish_reason, result.usage.input_tokens, result.usage.output_tokens
 
 
 def chat(task: str, **options: object) -> Generation:

@@ -149,7 +149,7 @@ async def test_a_model_that_nobody_asks_leaves_and_comes_back(tmp_path: Path, mo
     await collect(ref, Generation("model_id", max_tokens=2))
     await asyncio.sleep(0.2)
     assert model.loaded is not None, "a small one stays"
-    monkeypatch.setattr(shared_module, "KEPT_PARAMETERS", 0)
+    monkeypatch.setattr(shared_module, "SMALL_PARAMETERS", 0)
     await collect(ref, Generation("model_id", max_tokens=2))
     await eventually_async(lambda: model.loaded is None)
     assert "loading" in {each.phase for each in await watched(ref, Generation("model_id", max_tokens=2))}
@@ -158,7 +158,7 @@ async def test_a_model_that_nobody_asks_leaves_and_comes_back(tmp_path: Path, mo
 async def test_another_model_makes_one_leave_that_was_not_used_of_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_module, "KEPT_PARAMETERS", 0)
+    monkeypatch.setattr(shared_module, "SMALL_PARAMETERS", 0)
     refs = [str(random_model(tmp_path / name, seed=seed)) for seed, name in enumerate(("one", "two", "three"))]
     for ref in refs[:2]:
         await collect(ref, Generation("model_id", max_tokens=2))

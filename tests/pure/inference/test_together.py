@@ -1,6 +1,7 @@
 """Completions of one batch are those that the model writes one by one."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,10 +9,9 @@ import pytest
 
 from conductor_core.chat.messages import Sampling
 from conductor_core.conductors.grammar import PlanBudget, PlanShape, plan_grammar
-from conductor_core.inference import batching
-from conductor_core.inference.batching import Ending, Wanted, generate_together
-from conductor_core.inference.generation import Done, Generation, InferenceError, PromptTooLong
-from conductor_core.inference.model import LoadedModel
+from conductor_core.inference import model as batching
+from conductor_core.inference.generation import Call, Done, Generation, InferenceError, PromptTooLong
+from conductor_core.inference.model import LoadedModel, generate_together
 from conductor_core.inference.shared import MOST_TOGETHER, shared_model
 from conductor_core.inference.source import inspect_folder
 from tests.support.tiny_models import random_model
@@ -31,18 +31,25 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     return LoadedModel(inspect_folder(random_model(tmp_path_factory.mktemp("model"))))
 
 
-def write_together(model: LoadedModel, generations: Sequence[Generation]) -> list[tuple[str, Ending | None]]:
+Ending = Done | Exception | None
+
+
+def call_of(generation: Generation, text: list[str], endings: list[Ending], cancelled: threading.Event) -> Call:
+    def notify(item: str | Done | Exception) -> None:
+        text.append(item) if isinstance(item, str) else endings.append(item)
+
+    return Call(generation, notify, cancelled, lambda _: None)
+
+
+def write_together(model: LoadedModel, generations: Sequence[Generation]) -> list[tuple[str, Ending]]:
     texts: list[list[str]] = [[] for _ in generations]
-    endings: list[Ending | None] = [None] * len(generations)
-
-    def wanted(place: int, generation: Generation) -> Wanted:
-        return Wanted(generation, texts[place].append, lambda: False, lambda ending: endings.__setitem__(place, ending))
-
-    generate_together(model, [wanted(place, each) for place, each in enumerate(generations)])
-    return [("".join(text), ending) for text, ending in zip(texts, endings, strict=True)]
+    endings: list[list[Ending]] = [[] for _ in generations]
+    calls = zip(generations, texts, endings, strict=True)
+    generate_together(model, [call_of(*each, threading.Event()) for each in calls])
+    return [("".join(text), ending) for text, (ending,) in zip(texts, endings, strict=True)]
 
 
-def write_alone(model: LoadedModel, generation: Generation) -> tuple[str, Ending | None]:
+def write_alone(model: LoadedModel, generation: Generation) -> tuple[str, Ending]:
     text: list[str] = []
     ending = model.generate(generation, text.append, lambda: False)
     return "".join(text), ending
@@ -85,19 +92,21 @@ def test_what_fails_in_one_row_leaves_the_others_alone(tmp_path: Path) -> None:
 
 
 def test_a_cancelled_row_ends_and_the_others_go_on(model: LoadedModel) -> None:
-    seen: list[str] = []
     heard: list[Ending] = []
-    generate_together(
-        model,
-        [
-            Wanted(Generation("one", max_tokens=3000), seen.append, lambda: len(seen) >= 3, heard.append),
-            Wanted(Generation("two", max_tokens=9), lambda piece: None, lambda: False, heard.append),
-        ],
-    )
+    other = call_of(Generation("two", max_tokens=9), [], heard, threading.Event())
+    stop, seen = threading.Event(), list[str]()
+
+    def notify(item: str | Done | Exception) -> None:
+        assert isinstance(item, str)
+        seen.append(item)
+        if len(seen) == 3:
+            stop.set()
+
+    generate_together(model, [Call(Generation("one", max_tokens=3000), notify, stop, lambda _: None), other])
     assert 3 <= len(seen) < 10
     (ending,) = heard
-    assert isinstance(ending, tuple)
-    assert (ending[0], ending[2]) == ("length", 9)
+    assert isinstance(ending, Done)
+    assert (ending.finish_reason, ending.usage.output_tokens) == ("length", 9)
 
 
 async def test_calls_that_wait_for_a_small_model_are_answered_together(
@@ -107,7 +116,7 @@ async def test_calls_that_wait_for_a_small_model_are_answered_together(
     sizes: list[int] = []
     original = batching.generate_together
 
-    def counting(model: LoadedModel, wanted: Sequence[Wanted]) -> None:
+    def counting(model: LoadedModel, wanted: Sequence[Call]) -> None:
         sizes.append(len(wanted))
         original(model, wanted)
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.chat.messages import Usage
 from conductor_core.engine import prompts
 from conductor_core.errors import BadInput
 from conductor_core.rehearsal import (
@@ -61,9 +60,9 @@ def carried_out(task: RehearsalTask, workflow: Workflow, seed: int) -> str:
         if step.agent == CONDUCTOR_AGENT:
             output = answers[workflow.reads(index)[-1]].output
         else:
-            messages = prompts.build(task.question, workflow, index, answers).messages
+            messages = prompts.build(prompts.Asked(task.question), workflow, index, answers).messages
             output = RehearsalWorker(SPECS[step.agent], seed=seed, tokens_per_s=0).respond(messages)
-        answers[index] = prompts.Answer.of((index,), step, task.question, output, "", Usage())
+        answers[index] = prompts.Answer.of((index,), step, task.question, output, "")
     return answers[len(workflow.steps) - 1].output
 
 
@@ -74,11 +73,11 @@ def replayed(
     answers: dict[int, prompts.Answer] = {}
     branches = []
     for index, step in enumerate(workflow.steps):
-        messages = prompts.build(task.question, workflow, index, answers).messages
+        messages = prompts.build(prompts.Asked(task.question), workflow, index, answers).messages
         worker = RehearsalWorker(SPECS[step.agent], seed=seeds[index], tokens_per_s=0)
         output = recorded[index] or worker.respond(messages)
         branches.append(worker.drawn(messages))
-        answers[index] = prompts.Answer.of((index,), step, task.question, output, "", Usage())
+        answers[index] = prompts.Answer.of((index,), step, task.question, output, "")
     return [answers[index].output for index in range(len(workflow.steps))], branches
 
 

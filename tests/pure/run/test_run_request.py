@@ -1,7 +1,9 @@
 """A request travels: through JSON and back it is equal, and what it asks for comes out equal."""
 
 import asyncio
+import re
 from typing import Any
+from urllib.parse import quote
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from conductor_core.run.request import (
     Overrides,
     RunRequest,
     StepSeed,
+    new_run_id,
     read_gate,
 )
 from conductor_core.run.trace import fold
@@ -115,3 +118,15 @@ def test_a_run_that_was_killed_before_it_recorded_its_given_plan_is_resumed_with
     plan = workflow_of(("a", "Do it.", ()))
     event = created_otherwise(created("r"), workflow=plan)
     assert resume_of(fold([event]), door="cli").workflow == plan
+
+
+def test_ids_sort_in_the_order_they_were_made_and_never_repeat() -> None:
+    ids = [new_run_id() for _ in range(5000)]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == len(ids)
+
+
+def test_ids_are_safe_in_urls_and_file_names() -> None:
+    run_id = new_run_id()
+    assert quote(run_id, safe="") == run_id
+    assert re.fullmatch(r"[0-9a-f]{12}-[0-9a-f]{16}", run_id)

@@ -6,7 +6,7 @@ from conductor_core.chat.messages import ConductorInfo, Message, Usage
 from conductor_core.chat.progress import Progress
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
-from conductor_core.run.trace import RunTrace, StepTrace, apply, begin, fold
+from conductor_core.run.trace import RunTrace, apply, begin, fold
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Step, Workflow
 from tests.support.run_events import (
     PAGE,
@@ -248,11 +248,6 @@ def test_a_trace_is_read_as_it_was_written_after_every_event(kept: int) -> None:
     for event in events[kept:]:
         apply(read, event)
     assert read == fold(events), "a snapshot and the tail give what all the events give"
-
-
-def test_a_step_knows_its_index() -> None:
-    step = StepTrace(path=(2, 4), instruction="x", agent="solver", access_list=(), reads=())
-    assert step.index == 4
 
 
 def test_the_precision_of_a_plan_becomes_known_with_the_plan() -> None:

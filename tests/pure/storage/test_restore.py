@@ -14,9 +14,9 @@ import pytest
 from conductor_core.errors import StoreError
 from conductor_core.run.actor import local_caller
 from storage import Privacy, open_store
+from storage import backup as restoring
 from storage.evidence.anchoring import evidence_folder
 from storage.evidence.history import CLASSES
-from storage.lifecycle import backup as restoring
 from storage.privacy import keys_beside
 from tests.support.command_line import log as main
 from tests.support.damaging import doctor
@@ -402,7 +402,7 @@ def test_a_refused_restore_leaves_nothing_behind(database: Path, tmp_path: Path,
 
 def test_a_stopped_restore_leaves_no_copy(database: Path, tmp_path: Path) -> None:
     slow = (
-        "import runpy, sys, time; from storage.lifecycle import backup as restoring\n"
+        "import runpy, sys, time; from storage import backup as restoring\n"
         "def wait(*_): print('here', flush=True); time.sleep(60)\n"
         "restoring.check_own_log = wait\n"
         "sys.argv[0] = 'storage'; runpy.run_module('storage', run_name='__main__')\n"

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, WorkerSpec
-from conductor_core.errors import BadInput, PoolInvalid, WorkerModelUnknown, WorkerOutputTooLarge, WorkerRefused
+from conductor_core.errors import (
+    BadInput,
+    PoolInvalid,
+    WorkerModelUnknown,
+    WorkerModelUnusable,
+    WorkerOutputTooLarge,
+    WorkerRefused,
+)
 from conductor_core.settings import Settings
 from conductor_core.workers.pool import LocalWorker, open_worker
 from tests.support.tiny_models import random_model
@@ -43,7 +50,7 @@ async def test_can_be_left_in_the_middle(tmp_path: Path) -> None:
 async def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkerRefused, match=r"worker here: .* no config\.json") as caught:
         await answer(LocalWorker(spec(tmp_path)))
-    assert type(caught.value) is WorkerRefused, "it says nothing about the length of the question"
+    assert type(caught.value) is WorkerModelUnusable, "it says nothing about the length of the question"
 
 
 async def test_a_model_that_is_on_no_machine_of_ours_is_told_apart_from_one_that_is_broken() -> None:

@@ -7,11 +7,14 @@ TF-IDF over words and characters, reduced by a truncated SVD that is fitted on t
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_matrix, hstack
@@ -22,37 +25,8 @@ from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation.routers.workflows import ROUTER
 from conductor_core.lab.records import write_whole
 
-# A fitted router is saved as ``router.json`` (its kind, settings and words) and ``router.safetensors`` (its numbers),
-# without pickle, so that reading a folder runs no code from it.
-
 Arrays = dict[str, NDArray[Any]]
-
 NUMBERS = "router.safetensors"
-FORMAT = 1
-
-
-def write(folder: Path, kind: str, document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Makes the folder and writes both files. The JSON comes last, so that an incomplete folder is not taken for whole.
-
-    Raises: OSError.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / NUMBERS)
-    text = json.dumps({"format": FORMAT, "kind": kind, **document}, ensure_ascii=False)
-    write_whole(folder / ROUTER, text)
-
-
-def read(folder: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
-    """Reads both files. Raises: BadInput naming the folder and its fault."""
-    try:
-        document = json.loads((folder / ROUTER).read_text(encoding="utf-8"))
-        arrays = load_file(folder / NUMBERS)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise BadInput(f"{folder} holds no fitted router that can be read: {error}") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT or document.get("kind") != kind:
-        raise BadInput(f"{folder} holds no fitted router of kind {kind}, format {FORMAT}")
-    return document, arrays
-
 
 Vectors = NDArray[np.float32]
 """One row of length 1 per text; a text without any known part has a row of length 0."""
@@ -155,3 +129,65 @@ def _vectorizer(*, words: bool, vocabulary: Sequence[str] | None = None) -> Tfid
         sublinear_tf=True,
         vocabulary=None if vocabulary is None else {term: index for index, term in enumerate(vocabulary)},
     )
+
+
+@dataclass(eq=False)
+class Fitted:
+    """A fitted router: a dataclass whose fields are saved by their types (JSON values, encoders, arrays).
+
+    It is saved as ``router.json`` (its kind, settings and words) and ``router.safetensors`` (its numbers), without
+    pickle, so that reading a folder runs no code from it.
+    """
+
+    kind: ClassVar[str]
+    agents: tuple[str, ...]
+
+    def save(self, folder: Path) -> None:
+        """Makes the folder and writes both files. The JSON comes last: an incomplete folder is not taken for whole.
+
+        Raises: OSError.
+        """
+        document: dict[str, Any] = {"kind": self.kind}
+        arrays: Arrays = {}
+        for name, hint in _fields(type(self)):
+            value = getattr(self, name)
+            if isinstance(value, TfidfEncoder):
+                document[name], value, hint = value.document(), value.arrays(), Arrays
+            if hint == Arrays:
+                arrays |= {f"{name}.{part}": array for part, array in value.items()}
+            elif isinstance(value, np.ndarray):
+                arrays[name] = value
+            else:
+                document[name] = value
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / NUMBERS)
+        write_whole(folder / ROUTER, to_json(document).decode())
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Loads what ``save`` wrote. Raises: BadInput naming the folder and its fault."""
+        try:
+            document = json.loads((folder / ROUTER).read_text(encoding="utf-8"))
+            arrays = load_file(folder / NUMBERS)
+        except (OSError, ValueError, SafetensorError) as error:
+            raise BadInput(f"{folder} holds no fitted router that can be read: {error}") from error
+        if not isinstance(document, dict) or document.get("kind") != cls.kind:
+            raise BadInput(f"{folder} holds no fitted router of kind {cls.kind}")
+
+        def read(name: str, hint: Any) -> Any:
+            parts = {key.removeprefix(f"{name}."): array for key, array in arrays.items() if key.startswith(f"{name}.")}
+            if hint is TfidfEncoder:
+                return read_encoder(document[name], parts)
+            if hint == Arrays:
+                return parts
+            return arrays[name] if get_origin(hint) is np.ndarray else TypeAdapter(hint).validate_python(document[name])
+
+        try:
+            return cls(**{name: read(name, hint) for name, hint in _fields(cls)})
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise BadInput(f"{folder} holds no {cls.kind} router that is whole: {error}") from error
+
+
+def _fields(fitted: type[Fitted]) -> list[tuple[str, Any]]:
+    hints = get_type_hints(fitted)
+    return [(each.name, hints[each.name]) for each in fields(fitted)]

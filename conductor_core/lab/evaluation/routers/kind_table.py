@@ -12,9 +12,8 @@ token, as in MasRouter.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +21,9 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder, read, read_encoder, write
+from conductor_core.lab.evaluation.routers.encoder import Fitted, TfidfEncoder
 from conductor_core.lab.evaluation.routers.workflows import ROLES, Reward, TrainingRow, check_rows, known_indices
 from conductor_core.workflow.model import Step, Workflow
-
-KIND = "kind_table"
 
 
 class Call(NamedTuple):
@@ -56,35 +53,26 @@ class KindTableConfig:
     inverse_regularisation: float = 100.0
 
 
-class KindTable:
+@dataclass(eq=False)
+class KindTable(Fitted):
     """A fitted table. See the module.
 
-    Args:
+    Attributes:
         kinds: the kinds in the order of the rows of ``weights``.
         weights: shape (kinds, features). bias: shape (kinds,).
         plans: plans by kind. alone: workers by kind, from the best one alone to the worst.
     """
 
-    def __init__(
-        self,
-        agents: Sequence[str],
-        encoder: TfidfEncoder,
-        kinds: Sequence[str],
-        weights: NDArray[np.float32],
-        bias: NDArray[np.float32],
-        plans: Mapping[str, Plan],
-        alone: Mapping[str, tuple[str, ...]],
-        config: KindTableConfig,
-    ) -> None:
-        self.agents = tuple(agents)
-        self.kinds = tuple(kinds)
-        self.plans = dict(plans)
-        self._alone = dict(alone)
-        self._encoder, self._weights, self._bias, self._config = encoder, weights, bias, config
+    kind = "kind_table"
+    encoder: TfidfEncoder
+    kinds: tuple[str, ...]
+    weights: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    plans: dict[str, Plan]
+    alone: dict[str, tuple[str, ...]]
 
-    def kind(self, question: str) -> str:
-        """Returns the most likely kind by the question's words."""
-        scores = self._weights @ self._encoder.encode([question])[0] + self._bias
+    def kind_of(self, question: str) -> str:
+        scores = self.weights @ self.encoder.encode([question])[0] + self.bias
         return self.kinds[int(scores.argmax())]
 
     def route(self, question: str, present: Sequence[str]) -> Workflow:
@@ -93,41 +81,11 @@ class KindTable:
         Raises: BadInput if it knows no present worker.
         """
         known_indices(self.agents, present)
-        kind = self.kind(question)
+        kind = self.kind_of(question)
         plan = self.plans[kind]
         if any(call.agent not in present for call in plan):
-            plan = (Call("solver", next(agent for agent in self._alone[kind] if agent in present), False),)
+            plan = (Call("solver", next(agent for agent in self.alone[kind] if agent in present), False),)
         return workflow_of(plan)
-
-    def save(self, folder: Path) -> None:
-        """Raises: OSError."""
-        document = {
-            "agents": self.agents,
-            "kinds": self.kinds,
-            "plans": {kind: [list(call) for call in plan] for kind, plan in self.plans.items()},
-            "alone": self._alone,
-            "config": asdict(self._config),
-            **self._encoder.document(),
-        }
-        write(folder, KIND, document, {"weights": self._weights, "bias": self._bias, **self._encoder.arrays()})
-
-    @classmethod
-    def load(cls, folder: Path) -> "KindTable":
-        """Raises: BadInput."""
-        document, arrays = read(folder, KIND)
-        try:
-            return cls(
-                document["agents"],
-                read_encoder(document, arrays),
-                document["kinds"],
-                arrays["weights"],
-                arrays["bias"],
-                {kind: tuple(Call(*call) for call in plan) for kind, plan in document["plans"].items()},
-                {kind: tuple(agents) for kind, agents in document["alone"].items()},
-                KindTableConfig(**document["config"]),
-            )
-        except (KeyError, TypeError) as error:
-            raise BadInput(f"{folder} holds no kind table that is whole: {error}") from error
 
 
 def fit(
@@ -157,7 +115,7 @@ def fit(
         worth = _Worth(reward, by_kind[kind][: config.tasks_per_kind], config)
         alone[kind] = tuple(sorted(agents, key=lambda agent: -worth((Call("solver", agent, False),))))
         plans[kind] = best_plan(worth, alone[kind][0], agents, config.max_steps)
-    return KindTable(agents, encoder, kinds, weights, bias, plans, alone, config)
+    return KindTable(tuple(agents), encoder, tuple(kinds), weights, bias, plans, alone)
 
 
 def workflow_of(plan: Plan) -> Workflow:
@@ -209,7 +167,6 @@ def best_plan(worth: "_Worth", first: str, agents: Sequence[str], max_steps: int
 
 
 def moves(plan: Plan, agents: Sequence[str], max_steps: int) -> Iterator[Plan]:
-    """Yields all plans that are one change away."""
     for index, call in enumerate(plan):
         before, after = plan[:index], plan[index + 1 :]
         others = [Call(call.role, agent, call.reads) for agent in agents if agent != call.agent]

@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder
-from conductor_core.lab.evaluation.routers.training import OfOneModule, reproducible
+from conductor_core.lab.evaluation.routers.encoder import Arrays, Fitted, TfidfEncoder
+from conductor_core.lab.evaluation.routers.training import numbers_of, reproducible, with_numbers
 from conductor_core.lab.evaluation.routers.workflows import (
     MODES,
     ROLES,
@@ -170,20 +170,26 @@ def policy_loss(log_prob: Tensor, utility: Tensor) -> Tensor:
     return -((utility - others).detach() * log_prob).mean()
 
 
-def _untrained(encoder: TfidfEncoder, agents: Sequence[str], config: MasRouterConfig) -> Controller:
-    return Controller(encoder.size, len(agents), config)
+@dataclass(eq=False)
+class MasRouter(Fitted):
+    """A fitted router. ``numbers``: the weights of its controller."""
 
+    kind = "mas_router"
+    encoder: TfidfEncoder
+    numbers: Arrays
+    config: MasRouterConfig
 
-class MasRouter(OfOneModule[Controller, MasRouterConfig]):
-    kind, config_of, build = "mas_router", MasRouterConfig, _untrained
+    def __post_init__(self) -> None:
+        size, agents = self.encoder.size, len(self.agents)
+        self._controller = with_numbers(lambda: Controller(size, agents, self.config), self.numbers)
 
     def route(self, question: str, present: Sequence[str]) -> Workflow:
         """Returns the most likely team of present workers. Raises: BadInput if it knows none of them."""
         here = torch.zeros(len(self.agents), dtype=torch.bool)
         here[list(known_indices(self.agents, present))] = True
         with torch.inference_mode():
-            latent, _ = self._module.latent(torch.from_numpy(self._encoder.encode([question])), sample=False)
-            return self._module.choose(latent, here, sample=False).workflow(0, self.agents)
+            latent, _ = self._controller.latent(torch.from_numpy(self.encoder.encode([question])), sample=False)
+            return self._controller.choose(latent, here, sample=False).workflow(0, self.agents)
 
 
 def fit(
@@ -207,9 +213,9 @@ def fit(
     questions = [row.question for row in rows]
     encoder = TfidfEncoder.fit(questions, size=config.features, digits=False, seed=seed)
     with reproducible(seed):
-        controller = _untrained(encoder, agents, config)
+        controller = Controller(encoder.size, len(agents), config)
         _train(controller, torch.from_numpy(encoder.encode(questions)), agents, reward, config)
-    return MasRouter(agents, encoder, controller.eval(), config)
+    return MasRouter(tuple(agents), encoder, numbers_of(controller), config)
 
 
 def _train(

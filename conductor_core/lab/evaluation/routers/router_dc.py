@@ -30,8 +30,8 @@ from sklearn.cluster import KMeans
 from torch import Tensor, nn
 from torch.nn import functional
 
-from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder
-from conductor_core.lab.evaluation.routers.training import OfOneModule, reproducible
+from conductor_core.lab.evaluation.routers.encoder import Arrays, Fitted, TfidfEncoder
+from conductor_core.lab.evaluation.routers.training import numbers_of, reproducible, with_numbers
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow, ask, check_rows, known_indices
 from conductor_core.workflow.model import Workflow
 
@@ -116,17 +116,23 @@ class _Module(nn.Module):
         return encoded @ functional.normalize(self.agents, dim=1).T
 
 
-def _untrained(encoder: TfidfEncoder, agents: Sequence[str], config: RouterDCConfig) -> _Module:
-    return _Module(encoder.size, config.hidden, len(agents))
+@dataclass(eq=False)
+class RouterDC(Fitted):
+    """A fitted router. ``numbers``: the weights of its module."""
 
+    kind = "router_dc"
+    encoder: TfidfEncoder
+    numbers: Arrays
+    config: RouterDCConfig
 
-class RouterDC(OfOneModule[_Module, RouterDCConfig]):
-    kind, config_of, build = "router_dc", RouterDCConfig, _untrained
+    def __post_init__(self) -> None:
+        size, hidden, agents = self.encoder.size, self.config.hidden, len(self.agents)
+        self._module = with_numbers(lambda: _Module(size, hidden, agents), self.numbers)
 
     def similarities(self, question: str) -> dict[str, float]:
         """Returns cos(E(question), k_t) for every worker on which it was fitted."""
         with torch.inference_mode():
-            encoded = self._module.encode(torch.from_numpy(self._encoder.encode([question])))
+            encoded = self._module.encode(torch.from_numpy(self.encoder.encode([question])))
             row = self._module.similarity(encoded)[0]
         return {agent: float(value) for agent, value in zip(self.agents, row, strict=True)}
 
@@ -157,9 +163,9 @@ def fit(
     clusters = KMeans(min(config.clusters, len(np.unique(vectors, axis=0))), random_state=seed, n_init=4)
     scores = torch.tensor([[row.scores[agent] for agent in agents] for row in rows], dtype=torch.float32)
     with reproducible(seed):
-        module = _untrained(encoder, agents, config)
+        module = _Module(encoder.size, config.hidden, len(agents))
         _train(module, torch.from_numpy(vectors), scores, torch.from_numpy(clusters.fit_predict(vectors)), config)
-    return RouterDC(agents, encoder, module.eval(), config)
+    return RouterDC(tuple(agents), encoder, numbers_of(module), config)
 
 
 def _train(module: _Module, vectors: Tensor, scores: Tensor, clusters: Tensor, config: RouterDCConfig) -> None:

@@ -26,18 +26,17 @@ Departures:
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.routers.encoder import TfidfEncoder, read, read_encoder, unit_rows, write
+from conductor_core.lab.evaluation.routers.encoder import Fitted, TfidfEncoder, unit_rows
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow, ask, check_rows, known_indices
 from conductor_core.workflow.model import Workflow
 
-KIND = "smoothie"
 Variant = Literal["independent", "dependent"]
 NEIGHBOURS = 20
 QUESTION_FEATURES = 128
@@ -61,33 +60,23 @@ def triplet_errors(distances: NDArray[Any]) -> NDArray[np.float64]:
     return errors
 
 
-class Smoothie:
+@dataclass(eq=False)
+class Smoothie(Fitted):
     """A fitted router. See the module.
 
-    Args:
+    Attributes:
         questions: encodes questions; answers: encodes outputs.
         vectors: of the training questions, shape (rows, size).
         distances: of the workers' outputs for each of them, shape (rows, workers, workers).
     """
 
-    def __init__(
-        self,
-        agents: Sequence[str],
-        questions: TfidfEncoder,
-        answers: TfidfEncoder,
-        vectors: NDArray[np.float32],
-        distances: NDArray[np.float64],
-        *,
-        variant: Variant = "dependent",
-        neighbours: int = NEIGHBOURS,
-    ) -> None:
-        self.agents = tuple(agents)
-        self.variant = variant
-        self.neighbours = neighbours
-        self._questions = questions
-        self._answers = answers
-        self._vectors = vectors
-        self._distances = distances
+    kind = "smoothie"
+    questions: TfidfEncoder
+    answers: TfidfEncoder
+    vectors: NDArray[np.float32]
+    distances: NDArray[np.float64]
+    variant: Variant
+    neighbours: int
 
     def route(self, question: str, present: Sequence[str]) -> Workflow:
         """Returns a workflow that asks every present worker it knows. Raises: BadInput if it knows none of them.
@@ -105,53 +94,22 @@ class Smoothie:
         if len(here) < 3:
             overall = self._errors_of_all()
             return self.agents[int(here[overall[here].argmin()])]
-        own = squared_distances(self._answers.encode([outputs[self.agents[index]] for index in here]))
-        others = self._distances[np.ix_(self._near(question), here, here)]
+        own = squared_distances(self.answers.encode([outputs[self.agents[index]] for index in here]))
+        others = self.distances[np.ix_(self._near(question), here, here)]
         errors = triplet_errors((others.sum(axis=0) + own) / (len(others) + 1))
         return self.agents[int(here[errors.argmin()])]
 
     def _errors_of_all(self) -> NDArray[np.float64]:
-        distances = self._distances.mean(axis=0)
+        distances = self.distances.mean(axis=0)
         # With two workers in all both are equal, and the first is taken.
         return triplet_errors(distances) if len(self.agents) > 2 else distances.sum(axis=1)
 
     def _near(self, question: str) -> NDArray[np.int64]:
         """Returns the training rows that count besides the query itself."""
         if self.variant == "independent":
-            return np.arange(len(self._vectors))
-        similarity = self._vectors @ self._questions.encode([question])[0]
+            return np.arange(len(self.vectors))
+        similarity = self.vectors @ self.questions.encode([question])[0]
         return np.argsort(-similarity, kind="stable")[: self.neighbours - 1]
-
-    def save(self, folder: Path) -> None:
-        """Raises: OSError."""
-        parts = {"questions": self._questions, "answers": self._answers}
-        document = {
-            "agents": self.agents,
-            "variant": self.variant,
-            "neighbours": self.neighbours,
-            **{part: encoder.document() for part, encoder in parts.items()},
-        }
-        arrays: dict[str, NDArray[Any]] = {"vectors": self._vectors, "distances": self._distances}
-        for part, encoder in parts.items():
-            arrays |= {f"{part}.{name}": array for name, array in encoder.arrays().items()}
-        write(folder, KIND, document, arrays)
-
-    @classmethod
-    def load(cls, folder: Path) -> "Smoothie":
-        """Raises: BadInput."""
-        document, arrays = read(folder, KIND)
-        try:
-            questions, answers = (
-                read_encoder(document[part], {n.removeprefix(f"{part}."): array for n, array in arrays.items()
-                                              if n.startswith(f"{part}.")})
-                for part in ("questions", "answers")
-            )  # fmt: skip
-            return cls(
-                document["agents"], questions, answers, arrays["vectors"], arrays["distances"],
-                variant=document["variant"], neighbours=document["neighbours"],
-            )  # fmt: skip
-        except KeyError as error:
-            raise BadInput(f"{folder} holds no Smoothie that is whole: {error} is missing") from error
 
 
 def fit(
@@ -174,7 +132,5 @@ def fit(
     outputs = [row.answers[agent] for row in rows for agent in agents]
     answers = TfidfEncoder.fit(outputs, size=None, digits=True, seed=seed)
     distances = np.stack([squared_distances(answers.encode([row.answers[agent] for agent in agents])) for row in rows])
-    return Smoothie(
-        agents, questions, answers, unit_rows(questions.encode(texts)), distances,
-        variant=variant, neighbours=neighbours,
-    )  # fmt: skip
+    vectors = unit_rows(questions.encode(texts))
+    return Smoothie(tuple(agents), questions, answers, vectors, distances, variant, neighbours)

@@ -28,28 +28,9 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT, AccessList, Step, Wor
 
 # Roles of an example's pool.
 
-_BEST_FIRST: dict[str, tuple[str, ...]] = {
-    "plan": ("plan", "reason", "check", "know", "code", "compute", "write"),
-    "maths": ("compute", "reason", "know", "plan", "code", "check", "write"),
-    "reason": ("reason", "plan", "know", "check", "compute", "code", "write"),
-    "science": ("know", "reason", "compute", "check", "plan", "code", "write"),
-    "fact": ("know", "reason", "plan", "check", "write", "compute", "code"),
-    "quick": ("write", "know", "reason", "plan", "check", "compute", "code"),
-    "code": ("code", "reason", "check", "compute", "plan", "know", "write"),
-    "test": ("check", "code", "reason", "compute", "plan", "know", "write"),
-    "check": ("check", "reason", "compute", "know", "plan", "code", "write"),
-    "judge": ("check", "reason", "plan", "know", "compute", "code", "write"),
-    "merge": ("check", "write", "reason", "know", "plan", "compute", "code"),
-    "write": ("write", "know", "reason", "plan", "check", "code", "compute"),
-    "edit": ("write", "check", "know", "reason", "plan", "code", "compute"),
-    "format": ("write", "check", "reason", "know", "plan", "compute", "code"),
-    "translate": ("write", "know", "reason", "check", "plan", "code", "compute"),
-    "read": ("know", "compute", "reason", "check", "write", "plan", "code"),
-    "solve": ("reason", "know", "compute", "plan", "check", "code", "write"),
-    "item": ("know", "reason", "compute", "plan", "check", "write", "code"),
-}
+_KINDS = table("kinds")
 PARTS: dict[str, tuple[int, ...]] = {
-    part: tuple(ROLES.index(role) for role in roles) for part, roles in _BEST_FIRST.items()
+    part: tuple(ROLES.index(role) for role in roles) for part, roles in _KINDS["parts"].items()
 }
 """The roles that suit each part, best first."""
 
@@ -91,25 +72,10 @@ def assign_roles(
     return tuple(roles)
 
 
-_KINDS_OF_MAIN_PART = {
-    "maths": ("maths", "word", "arithmetic", "olympiad", "proof", "parts"),
-    "read": ("table", "reading", "extract"),
-    "code": ("code", "debug"),
-    "science": ("choice", "science", "explain"),
-    "fact": ("fact", "multihop"),
-    "reason": ("logic", "decide"),
-    "item": ("compare", "foreach"),
-    "plan": ("planning",),
-    "write": ("writing", "summary"),
-    "translate": ("translate",),
-    "format": ("format",),
-}
-_MAIN_PART = {kind: part for part, kinds in _KINDS_OF_MAIN_PART.items() for kind in kinds}
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
 STEP_COST = 0.02
 """How much a further step must add to the chance of a right answer to be worth taking."""
-_FAN_ROLES = {"compare": "item", "foreach": "item", "parts": "maths"}
 
 
 @dataclass(frozen=True)
@@ -221,7 +187,7 @@ def _best(
 
 def _with_main_part(steps: list[list[Any]], task: CorpusTask) -> list[list[Any]]:
     """Replaces the part ``main`` in ``steps`` by the main part of the task's kind."""
-    part = _MAIN_PART.get(task.kind, "solve")
+    part = _KINDS["main_part"].get(task.kind, "solve")
     return [[step[0].replace("main", part), *step[1:]] for step in steps]
 
 
@@ -249,7 +215,7 @@ def _fitting(variants: list[dict[str, Any]], difficulty: str, max_steps: int) ->
 
 
 def _fan(task: CorpusTask, max_steps: int) -> list[list[Any]]:
-    words, part = table("plans")["fan"][task.kind], _FAN_ROLES[task.kind]
+    words, part = table("plans")["fan"][task.kind], _KINDS["fan_part"][task.kind]
     if max_steps >= task.parts + 1:
         count = task.parts
         steps: list[list[Any]] = [[f"{part}!", _numbered(words["item"], at), []] for at in range(count)]

@@ -62,32 +62,10 @@ class SlotFiller:
         return f"{left} = {rng.randint(2, 90)}"
 
     def expression(self) -> str:
-        """Draws a formula in LaTeX."""
         rng = self.rng
         v, a, b, c = rng.choice("xxxyntz"), rng.randint(2, 9), rng.randint(1, 20), rng.randint(2, 5)
-        forms = (
-            f"{a}{v} + {b}",
-            f"{v}^2 - {a}{v} + {b}",
-            f"{v}^{c} + {a}{v}^2 - {b}",
-            f"\\frac{{{a}{v} + {b}}}{{{c}}}",
-            f"\\sqrt{{{v} + {b}}}",
-            f"|{v} - {a}|",
-            f"\\log_{{{c}}} {v}",
-            f"\\sin {a}{v}",
-            f"({v} + {a})({v} - {b})",
-            f"{a}^{{{v}}}",
-            f"e^{{{a}{v}}} \\cos {v}",
-            f"\\binom{{{b + a}}}{{{a}}}",
-            f"{a}({b} - {c})^2",
-            f"\\int_0^{{{a}}} {v}^{c} \\, d{v}",
-            f"\\lfloor {v} \\rfloor",
-            f"{a} \\cdot {b} + {c}!",
-            f"\\left( {v} + \\frac{{1}}{{{v}}} \\right)^{c}",
-            f"\\begin{{pmatrix}} {a} & {b} \\\\ {c} & {a} \\end{{pmatrix}}",
-            f"f({v}) - {a}",
-            f"\\cos {b}^\\circ",
-        )
-        return rng.choice(forms)
+        formula = str(rng.choice(table("tasks")["expression"]["forms"]))
+        return formula.format(v=v, a=a, b=b, c=c, more=a + b)
 
     def sentence(self) -> str:
         words = table("tasks")["sentence"]
@@ -102,7 +80,6 @@ class SlotFiller:
         return self.fill(table("tasks")["snippet"]["text"].replace("{a}", a).replace("{b}", b))
 
     def value(self) -> str:
-        """Draws a Python literal."""
         rng = self.rng
         return rng.choice(
             (
@@ -139,19 +116,8 @@ def joined(things: list[str], word: str) -> str:
     return f"{', '.join(things[:-1])} {word} {things[-1]}" if len(things) > 1 else things[0]
 
 
-_SYLLABLES = (
-    "ab", "ac", "an", "ar", "ba", "be", "bo", "ca", "ch", "co", "con", "de", "di", "dis", "do", "dri", "el", "en",
-    "er", "es", "fa", "fen", "fi", "for", "ga", "ge", "gra", "ha", "he", "hu", "hy", "im", "in", "ing", "ion", "is",
-    "ite", "ity", "ja", "jo", "ke", "kel", "la", "le", "li", "lo", "ly", "ma", "me", "ment", "mi", "mo", "na", "ne",
-    "ness", "no", "nor", "ob", "op", "or", "ous", "pa", "per", "pex", "ph", "po", "pre", "pro", "qui", "ra", "re",
-    "ri", "ro", "sa", "se", "si", "so", "sta", "sub", "su", "ta", "te", "th", "ti", "tion", "to", "tra", "tri", "tu",
-    "um", "un", "us", "va", "ver", "vi", "we", "wo", "xi", "yo", "zen",
-)  # fmt: skip
-
-
 def made_up_word(rng: random.Random) -> str:
-    """Draws a made-up word that looks like a real one."""
-    return "".join(rng.choices(_SYLLABLES, k=rng.randint(2, 4)))
+    return "".join(rng.choices(table("kinds")["syllables"], k=rng.randint(2, 4)))
 
 
 # Requests as people type them.
@@ -205,23 +171,15 @@ class CorpusTask:
     rehearsal: RehearsalTask | None = None
 
 
-NOUNS = {
-    "fact": "factual question", "multihop": "question", "compare": "comparison", "foreach": "request",
-    "planning": "planning task", "decide": "decision", "writing": "writing task", "translate": "translation",
-    "summary": "summary", "reading": "question about a text", "extract": "extraction task", "format": "task",
-    "logic": "logic puzzle", "code": "programming task", "debug": "debugging task", "chat": "message",
-    "hostile": "message", "unclear": "message", "foreign": "request", "word": "word problem",
-    "arithmetic": "calculation", "parts": "set of tasks", "table": "table question", "explain": "question",
-    "olympiad": "contest problem", "proof": "proof",
-}  # fmt: skip
+NOUNS: dict[str, str] = table("kinds")["nouns"]
 NAMED_BY_TOPIC = frozenset({"maths", "choice", "science"})
-_TEMPLATE_KINDS = {"algebra": "maths", "geometry": "maths", "counting": "maths", "program": "code"}
 
 
 def draw_task(rng: random.Random) -> CorpusTask:
     """Draws a task: its kind, difficulty and wording, sometimes with typing errors or a wish for a way of working."""
     source = SlotFiller(rng)
-    kind = rng.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0]
+    weights = table("kinds")["weights"]
+    kind = rng.choices(tuple(weights), tuple(weights.values()))[0]
     task = _BUILT[kind](source) if kind in _BUILT else _from_template(kind, source)
     return _dressed(task, rng)
 
@@ -230,7 +188,7 @@ def _from_template(name: str, source: SlotFiller) -> CorpusTask:
     entry, rng = table("tasks")[name], source.rng
     topic = source.pick_topic(entry.get("topics", ["history"]))
     difficulty = rng.choice([each for each in DIFFICULTIES if each in entry])
-    kind = _TEMPLATE_KINDS.get(name, name)
+    kind = table("kinds")["of_template"].get(name, name)
     parts = 0
     if entry.get("fan"):
         parts = rng.choices((2, 3, 4, 5, 6), (35, 40, 15, 6, 4))[0]
@@ -405,13 +363,6 @@ def _stray_character(rng: random.Random) -> str:
     return chr(rng.choice((rng.randint(33, 126), rng.randint(161, 900))))
 
 
-_REHEARSED = {
-    "arithmetic": "word", "journey": "word", "algebra": "word", "code": "code", "facts": "fact",
-    "multi_hop": "multihop", "table": "table", "comparison": "compare", "planning": "planning",
-    "format": "format",
-}  # fmt: skip
-
-
 def _rehearsed(source: SlotFiller) -> CorpusTask:
     """Draws a task of the rehearsal world, which the app offers first. Its family decides its kind here."""
     rng = source.rng
@@ -423,7 +374,8 @@ def _rehearsed(source: SlotFiller) -> CorpusTask:
 def rehearsal_task(known: RehearsalTask) -> CorpusTask:
     """Returns a question of the rehearsal world as a task of the corpus."""
     family, difficulty, text = known.family, known.difficulty, known.question
-    kind, noun, parts = _REHEARSED[family], NOUNS[_REHEARSED[family]], 0
+    kind: str = table("kinds")["of_family"][family]
+    noun, parts = NOUNS[kind], 0
     if family == "arithmetic" and difficulty == "easy":
         kind, noun = "arithmetic", NOUNS["arithmetic"]
     elif family == "algebra":
@@ -438,7 +390,7 @@ def rehearsal_task(known: RehearsalTask) -> CorpusTask:
 
 def typed_task(asked: TypedRequest) -> CorpusTask:
     """Returns a request that somebody typed as a task of the corpus."""
-    kind = _TEMPLATE_KINDS.get(asked.kind, asked.kind)
+    kind = table("kinds")["of_template"].get(asked.kind, asked.kind)
     noun = str(table("topics")[asked.topic]["noun"]) if asked.topic else NOUNS[kind]
     return CorpusTask(kind, noun, asked.difficulty, asked.text, asked.parts)
 
@@ -455,15 +407,6 @@ _BUILT: dict[str, Callable[[SlotFiller], CorpusTask]] = {
     "rehearsed": _rehearsed,
     "typed": lambda source: typed_task(source.rng.choice(typed_requests())),
 }
-_WEIGHTS = {
-    "word": 12, "choice": 12, "algebra": 9, "geometry": 5, "counting": 5, "olympiad": 4, "function": 7,
-    "fact": 8, "science": 4, "arithmetic": 3, "parts": 2, "table": 3.5, "multihop": 3, "proof": 2, "explain": 5,
-    "compare": 6, "foreach": 3.5, "planning": 5, "decide": 4, "writing": 5, "translate": 2.5, "summary": 2.5,
-    "reading": 2, "extract": 2, "format": 2.5, "logic": 3, "program": 5, "debug": 2.5, "chat": 2,
-    "hostile": 1.5, "foreign": 2, "unclear": 1.5, "typed": 55, "rehearsed": 140,
-}  # fmt: skip
-"""Weights of the kinds: higher for kinds that are asked often or are hard to tell apart."""
-
 _WORD = re.compile(r"(?<![\\\w{_`])[A-Za-z][a-z]{3,}(?![\w(_])")
 """Matches a word of prose, but no LaTeX command and no identifier that is called or indexed."""
 _PLAIN = frozenset({"hostile", "unclear", "chat", "foreign"})

@@ -159,7 +159,6 @@ def example_rows(
 
 
 def build_model(config: ColdStartConfig, tokenizer: Qwen2Tokenizer, seed: int) -> Qwen2ForCausalLM:
-    """Makes a model with random weights, in float32."""
     set_seed(seed)
     shape = config.model.model_dump() | {"vocab_size": len(tokenizer), "tie_word_embeddings": True}
     ends = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}

@@ -241,13 +241,10 @@ class Stage:
         self._judged: list[Judged] = []
         self._rollouts_before_s = self._reward_s = 0.0
         self._began = time.monotonic()
-        self.trainer: ConductorTrainer | None = None
+        self.trainer: ConductorTrainer  # set when it is built
 
     @property
     def iteration(self) -> int:
-        """Returns the number of the iteration under way, from 1. Raises: ValueError before there is a trainer."""
-        if self.trainer is None:
-            raise ValueError("the stage has no trainer yet")
         return int(self.trainer.state.global_step) // self.config.updates + 1
 
     def dataset(self) -> Dataset:
@@ -291,13 +288,10 @@ class Stage:
         ]
         self._reward_s += time.monotonic() - began
         if self.iteration % self.config.sample_every == 0 or self.iteration == 1:
-            self._keep(asked, completions, scored)
+            # The first plan for each of a few prompts, for reading.
+            kept = range(0, len(asked), self.config.group)[:4]
+            self.record.add(*(self._sample(self.iteration, asked[at], completions[at], scored[at]) for at in kept))
         return [each.reward for each in scored]
-
-    def _keep(self, asked: Sequence[Situation], completions: Sequence[str], scored: Sequence[Scored]) -> None:
-        """Keeps the first plan for each of a few prompts, for reading."""
-        first = range(0, len(asked), self.config.group)
-        self.record.add(*(self._sample(self.iteration, asked[at], completions[at], scored[at]) for at in first[:4]))
 
     def _sample(self, iteration: int, asked: Situation, completion: str, scored: Scored) -> Sample:
         return Sample(
@@ -314,10 +308,7 @@ class Stage:
 
     def details(self) -> dict[str, Any]:
         """Returns the fields of the iteration's row that the trainer does not log, and resets them for the next one."""
-        trainer = self.trainer
-        if trainer is None:
-            raise ValueError("the stage has no trainer yet")
-        took_s = time.monotonic() - self._began
+        trainer, took_s = self.trainer, time.monotonic() - self._began
         rollout_s = trainer.rollout_s - self._rollouts_before_s
         found = figures(self._judged) | {"supervised_loss": trainer.guard_loss}
         found |= trainer_figures(
@@ -406,12 +397,16 @@ def run(
     drawn = f"{seed}/{record.stage}"
     if isinstance(config, RecursionConfig):
         situations = recursion_situations(config, drawn, model, tokenizer, max_tokens=config.max_completion_tokens)
-        if checkpoint is None:
-            prepare(model, tokenizer, config, drawn, work, record, cpu=cpu)
-        stage = Stage(config, seed, situations, tokenizer, record, worth, best_of=best_of)
     else:
         situations = draw_situations(drawn, config.iterations * config.prompts, config.pool)
-        stage = Stage(config, seed, situations, tokenizer, record, best_of=best_of)
+    if config.optimiser.bf16 and cpu:
+        attend_in_fp32(model)
+    judge = exact_worth
+    if isinstance(config, RecursionConfig):
+        judge = worth
+        if checkpoint is None:
+            teach(model, tokenizer, config, drawn, work, record)
+    stage = Stage(config, seed, situations, tokenizer, record, judge, best_of=best_of)
     trainer = build_trainer(stage, model, work, cpu=cpu)
     if checkpoint is None:
         stage.measure(0, model)
@@ -422,8 +417,6 @@ def run(
 
 def build_trainer(stage: Stage, model: Qwen2ForCausalLM, work: Path, *, cpu: bool) -> ConductorTrainer:
     config = stage.config
-    if config.optimiser.bf16 and cpu:
-        attend_in_fp32(model)
     guard = supervised_batches(config, stage.seed, stage.tokenizer, stage.best_of) if config.guard.weight else None
     trainer = ConductorTrainer(
         guard=guard,
@@ -441,22 +434,6 @@ def build_trainer(stage: Stage, model: Qwen2ForCausalLM, work: Path, *, cpu: boo
     measure = partial(stage.measure, model=model)
     trainer.add_callback(RecordCallback(stage.record, steps=config.updates, details=stage.details, after=measure))
     return trainer
-
-
-def prepare(
-    model: Qwen2ForCausalLM,
-    tokenizer: PreTrainedTokenizerBase,
-    config: RecursionConfig,
-    seed: str,
-    work: Path,
-    record: StageRecord,
-    *,
-    cpu: bool,
-) -> None:
-    """Teaches the lessons that come before the first iteration of the recursion stage."""
-    if config.optimiser.bf16 and cpu:
-        attend_in_fp32(model)
-    teach(model, tokenizer, config, seed, work, record)
 
 
 def supervised_batches(

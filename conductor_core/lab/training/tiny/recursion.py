@@ -275,12 +275,6 @@ def _draw_outer(rng: random.Random, pool: PoolDraw) -> tuple[CorpusTask, Situati
             return task, draw_situation(rng, pool, task=known, allow_recursion=True)
 
 
-def draw_other_example(seed: str) -> TrainingExample:
-    """Draws an example of a task that is no rehearsal question."""
-    drawn = (draw_example(random.Random(f"{seed}/{number}")) for number in itertools.count())
-    return next(each for each in drawn if each.task.rehearsal is None)
-
-
 # The lessons: real inner and outer rounds, each shown once before reinforcement learning. A kill loses at most a
 # twentieth of them. Model and optimiser are saved with each progress row, and the step's number repeats the examples.
 
@@ -348,7 +342,10 @@ def _lesson(seed: str, config: RecursionConfig) -> list[TrainingExample]:
     ]
     for at in range(OUTER_AT_ONCE):
         drawn += draw_outer_rounds(random.Random(f"{seed}/outer/{at}"), config.pool, step_cost)
-    return drawn + [draw_other_example(f"{seed}/corpus/{at}") for at in range(CORPUS_AT_ONCE)]
+    for at in range(CORPUS_AT_ONCE):
+        others = (draw_example(random.Random(f"{seed}/corpus/{at}/{number}")) for number in itertools.count())
+        drawn.append(next(each for each in others if each.task.rehearsal is None))
+    return drawn
 
 
 def _keep(work: Path, step: int, model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer) -> None:

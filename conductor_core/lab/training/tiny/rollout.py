@@ -154,7 +154,6 @@ class _Prompts:
     mask: Tensor
 
     def select(self, kept: Tensor) -> "_Prompts":
-        """Returns the prompts at the indices ``kept``."""
         return _Prompts(
             self.lengths[kept],
             self.logits[kept],

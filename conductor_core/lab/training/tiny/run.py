@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
@@ -87,11 +86,7 @@ def _stages(config: TrainingConfig, stop_after: Stage | None, start_from: str | 
 
 
 def _same(started: Started, config: TrainingConfig) -> bool:
-    """Says whether a record belongs to this config. Settings newer than the record count with their defaults."""
-    try:
-        return TrainingConfig.model_validate(dict(started.config)) == config
-    except ValidationError:
-        return False
+    return dict(started.config) == config.model_dump(mode="json")
 
 
 def _run_stage(

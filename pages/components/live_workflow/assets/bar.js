@@ -8,7 +8,7 @@ import { EditBar } from "./edit_bar.js"
 import { basis, count, pathKey, plural, seconds, usdInLine } from "./format.js"
 import { cameFrom, outcomeOf } from "./outcome.js"
 import { Share } from "./share.js"
-import { RUN_STATUS, STEP_STATUS, shownStatus } from "./status.js"
+import { RUN_STATUS, STEP_STATUS, isReal, realWords, reallyBy, shownStatus } from "./status.js"
 import { StreamedMarkdown, isolated, visible } from "./text.js"
 
 // Largest numbers of characters of a conclusion that stands beside its sentence, and of one in larger letters.
@@ -203,7 +203,8 @@ export class Bar {
     setText(this.title, title ?? "")
     this.title.hidden = !title
     this.source.hidden = !last || !sourced
-    setText(this.source, last ? `${title ? "" : "step "}${this.from} · ${isolated(last.agent)}` : "")
+    setText(this.source, last ? `${title ? "" : "step "}${this.from} · ${isolated(last.agent)}${reallyBy(last)}` : "")
+    this.source.title = last && isReal(last) ? realWords(last) : ""
     this.label.hidden = this.title.hidden && this.source.hidden
     this.conclusion.hidden = !said
     this.showConclusion(said, formula)

@@ -1,6 +1,17 @@
 // What a step or a plan took, in rows of [name, value]: cost, tokens, prices, time and speed.
 
-import { basis, count, pathKey, perMillion, roundName, seconds, shortHash, tokens, usd } from "./format.js"
+import {
+  basis,
+  count,
+  parametersOf,
+  pathKey,
+  perMillion,
+  roundName,
+  seconds,
+  shortHash,
+  tokens,
+  usd,
+} from "./format.js"
 import { priceOf } from "./model.js"
 
 // Returns the rows about tokens. Parts that nobody has told are left out; ``output`` stands for the count of a call
@@ -65,6 +76,8 @@ export function stepRows(model, step) {
     ["Attempts", step.started_ms === null ? "none" : String(calls + (step.attempts.at(-1)?.then === "kept" ? 0 : 1))],
     ["Finish reason", step.finish_reason ?? "–"],
     ["Model", step.model ?? (by ? `${whose}${by.model}` : "–")],
+    ...(step.weights ? [["Size", parametersOf(step.weights.parameters)]] : []),
+    ...(step.weights?.sha256 ? [["Its file", `SHA-256 ${shortHash(step.weights.sha256)}`]] : []),
   ]
   return step.reused_from ? [["Reused", "nothing was paid in this run; figures are from where it ran"], ...rows] : rows
 }

@@ -14,6 +14,16 @@ export function seconds(ms) {
 
 export const count = (value) => whole.format(value)
 
+// Says how large a model is, in few letters: 135M, 7.6B.
+export const sized = (parameters) =>
+  parameters >= 1e9 ? `${(parameters / 1e9).toFixed(1)}B` : `${whole.format(parameters / 1e6)}M`
+
+// The same in words.
+export const parametersOf = (parameters) =>
+  parameters >= 1e9
+    ? `${(parameters / 1e9).toFixed(1)} billion parameters`
+    : `${whole.format(parameters / 1e6)} million parameters`
+
 export const tokens = (value) => `${whole.format(value)} tok`
 
 const cents = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })

@@ -5,8 +5,8 @@ import { isOfFile } from "./decisions.js"
 import { departureLines } from "./departures.js"
 import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./figures.js"
-import { count, doing, pathKey, roundLine, roundName, seconds } from "./format.js"
-import { STEP_STATUS, advice, notWhole, shownStatus } from "./status.js"
+import { count, doing, pathKey, roundLine, roundName, seconds, sized } from "./format.js"
+import { STEP_STATUS, advice, isReal, notWhole, realWords, shownStatus } from "./status.js"
 import { withChips } from "./task_words.js"
 import { StreamedMarkdown, isolated, personOf, visible } from "./text.js"
 
@@ -104,6 +104,7 @@ class Pane {
     this.name = el("button", { type: "button", class: "name", onclick: () => onSelect(key) })
     this.chip = el("span", { class: "chip" })
     this.figures = el("span", { class: "number figures" })
+    this.real = el("span", { class: "real", hidden: true })
     this.copy = copyButton(`Copy the output of step ${key}`, () => this.text)
     this.read = readButton(`Show all of the output of step ${key}`, () =>
       onRead({ title: this.name.textContent, text: this.text, name: `step-${key}` }),
@@ -131,6 +132,7 @@ class Pane {
       this.name,
       this.chip,
       this.figures,
+      this.real,
       el("span", { class: "spring" }),
       el("div", { class: "pane-actions" }, this.read, this.copy),
     )
@@ -153,6 +155,11 @@ class Pane {
     const index = model.agentIndex(step.agent)
     this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
     const rate = status === "running" ? (step.progress?.per_s?.toFixed(1) ?? speed(step, model)) : 0
+    this.real.hidden = !isReal(step)
+    if (isReal(step)) {
+      setText(this.real, step.weights ? `real · ${sized(step.weights.parameters)}` : "real")
+      this.real.title = realWords(step)
+    }
     setText(this.figures, model.stepTokens(step) ? `${model.stepTokensSaid(step)}${rate ? ` · ${rate}/s` : ""}` : "")
   }
 

@@ -1,4 +1,7 @@
-// The word and the glyph of each status.
+// The word and the glyph of each status, and whether a real model answered.
+
+import { parametersOf } from "./format.js"
+import { visible } from "./text.js"
 
 export const STEP_STATUS = {
   draft: { glyph: "…", word: "being written" },
@@ -47,6 +50,16 @@ export function shownStatus(step) {
   if (step.status === "completed" && step.simulated && step.output.startsWith(CANNOT_ANSWER)) return "declined"
   return step.status
 }
+
+// Tells whether a model wrote this step's answer: no simulated worker, and nobody by hand.
+export const isReal = (step) => Boolean(step.output_sha256 && step.model && !step.simulated && !step.given)
+
+export const realWords = ({ model, weights }) =>
+  `A real model wrote this: ${visible(model)}${weights ? `, ${parametersOf(weights.parameters)}` : ""}`
+
+// The same in a line beside the answer.
+export const reallyBy = (step) =>
+  isReal(step) ? ` · real${step.weights ? `, ${parametersOf(step.weights.parameters)}` : ""}` : ""
 
 export const RUN_STATUS = {
   queued: { glyph: "◌", word: "Queued" },

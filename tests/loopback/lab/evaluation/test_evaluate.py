@@ -48,6 +48,33 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
+def command_of(pool: Path, tasks: Path, name: str, *more: str) -> list[str]:
+    """The command for a process of its own, which asks ``alpha`` one task after the other."""
+    return [
+        sys.executable, "-m", "conductor_core", "evaluate", "--suite", str(tasks), "--orchestrators", "single:alpha",
+        "--pool", str(pool), "--name", name, "--concurrency", "1", *more,
+    ]  # fmt: skip
+
+
+def started(command: list[str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def carried_out(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
+
+
+def answer_two(provider: ScriptedProvider) -> None:
+    """The third call hangs."""
+
+    def third_hangs(call: Call) -> Answer | Reply:
+        return hang_after("not yet") if len(provider.completions) == 3 else sums(call)
+
+    provider.always(third_hangs)
+
+
 def test_the_document_and_the_record(
     cli: CommandLine, provider: ScriptedProvider, pool_file: Path, task_file: Path, data: Path
 ) -> None:
@@ -115,27 +142,18 @@ def test_a_continuation_needs_the_whole_command(cli: CommandLine) -> None:
 def test_killed_it_goes_on_where_it_stopped(
     provider: ScriptedProvider, pool_file: Path, task_file: Path, data: Path
 ) -> None:
-    command = [
-        sys.executable, "-m", "conductor_core", "evaluate", "--suite", str(task_file), "--orchestrators",
-        "single:alpha", "--pool", str(pool_file), "--name", "killed", "--concurrency", "1", "--json",
-    ]  # fmt: skip
-
-    def third_hangs(call: Call) -> Answer | Reply:
-        return hang_after("not yet") if len(provider.completions) == 3 else sums(call)
-
-    provider.always(third_hangs)
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = command_of(pool_file, task_file, "killed", "--json")
+    answer_two(provider)
+    process = started(command)
     assert provider.wait_until(lambda it: len(it.completions) == 3)
     process.kill()
     process.communicate()
     assert len(read_record(data / "evaluations" / "killed").outcomes) == 2
     provider.always(sums)
-    again = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
+    again = carried_out(command)
     assert again.returncode == 2, "the same name without --resume"
     assert "--resume" in again.stderr
-    done = subprocess.run([*command, "--resume"], cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
+    done = carried_out([*command, "--resume"])
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["results"][0]["n"] == 8
     asked = [call.messages[-1]["content"] for call in provider.completions]
@@ -144,17 +162,8 @@ def test_killed_it_goes_on_where_it_stopped(
 
 
 def test_ctrl_c_keeps_what_is_done(provider: ScriptedProvider, pool_file: Path, task_file: Path, data: Path) -> None:
-    def third_hangs(call: Call) -> Answer | Reply:
-        return hang_after("not yet") if len(provider.completions) == 3 else sums(call)
-
-    provider.always(third_hangs)
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "conductor_core", "evaluate", "--suite", str(task_file), "--orchestrators",
-            "single:alpha", "--pool", str(pool_file), "--name", "stopped", "--concurrency", "1", "--json",
-        ],
-        cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    answer_two(provider)
+    process = started(command_of(pool_file, task_file, "stopped", "--json"))
     assert provider.wait_until(lambda it: len(it.completions) == 3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
@@ -291,14 +300,9 @@ def test_a_conductor_that_dies_is_an_end_that_says_how_to_go_on(
 def test_the_cap_counts_what_a_killed_process_had_begun(
     provider: ScriptedProvider, pool_file: Path, task_file: Path, data: Path
 ) -> None:
-    command = [
-        sys.executable, "-m", "conductor_core", "evaluate", "--suite", str(task_file), "--orchestrators",
-        "single:alpha", "--pool", str(pool_file), "--name", "killed", "--concurrency", "1", "--max-tokens", "300",
-    ]  # fmt: skip
+    command = command_of(pool_file, task_file, "killed", "--max-tokens", "300")
     provider.always(hang_after("x" * 1200))
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = started(command)
     assert provider.wait_until(lambda it: len(it.completions) == 1)
     store = open_store(f"sqlite:///{data / 'conductor-inspector.sqlite3'}")
     while not any(step.output for run in store.runs() for step in store.read(run.run_id).steps):
@@ -307,7 +311,7 @@ def test_the_cap_counts_what_a_killed_process_had_begun(
     store.close()
     process.kill()
     process.communicate()
-    done = subprocess.run([*command, "--resume"], cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
+    done = carried_out([*command, "--resume"])
     assert done.returncode == 1
     assert "the token cap is reached" in done.stderr
     assert len(provider.completions) == 1

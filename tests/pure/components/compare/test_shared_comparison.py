@@ -15,7 +15,7 @@ from conductor_core.run.events import Event
 from conductor_core.run.redaction import MARK, Redactor, words
 from conductor_core.run.share import MOST_RUNS, as_imported, read_shared
 from conductor_core.run.trace import fold
-from pages.components.compare.shared_comparison import shared_comparison
+from pages.components.compare.view import shared_comparison
 from pages.components.live_workflow.shared_page import bundle_of
 from tests.pure.components.live_workflow.test_shared_page import check_that_it_is_sealed
 from tests.support.run_events import whole_run

@@ -10,7 +10,7 @@ from conductor_core.analysis.compare import compare_runs
 from conductor_core.run.trace import RunTrace, fold
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from pages.components.compare.view import compared_view
-from tests.pure.analysis.test_plans import planned_run
+from tests.pure.analysis.test_compare import planned_run
 from tests.support.fakes import workflow_of
 from tests.support.run_events import created, planned, step_completed, step_started, whole_run
 from tests.support.workflows import edits, workflows

@@ -1,23 +1,26 @@
 """What stands beside and below the table of an evaluation."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from conductor_core.lab.evaluation.report import summarise
-from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, PresentSubset, read_record
-from pages.components.evaluation.details import (
+from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, PresentSubset, Spread, read_record
+from pages.components.evaluation.standings import (
     command,
     head_html,
+    meaning,
     missing_settings,
     rounds,
     rounds_html,
-    spreads_html,
+    standings,
     subsets_html,
+    workers_simulated,
 )
-from pages.components.evaluation.standings import meaning, standings, workers_simulated
 from pages.components.records.folders import record_folders
+from pages.components.style.formats import html
 from tests.support.evaluations import plan, row
 from tests.support.records import evaluation_plan, outcomes, seeds_and_parts, summary
 
@@ -28,6 +31,10 @@ RECORD = EvaluationRecord(Path("seeds"), PLAN, tuple(FOUND), summarise(PLAN, FOU
 
 def record(plan: EvaluationPlan) -> EvaluationRecord:
     return EvaluationRecord(Path("e"), plan, (), None)
+
+
+def spreads_html(spreads: Sequence[Spread]) -> str:
+    return html("evaluation/evaluation", "spreads", found=spreads)
 
 
 def shipped() -> EvaluationRecord:

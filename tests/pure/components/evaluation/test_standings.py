@@ -1,23 +1,26 @@
 import csv
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from conductor_core.lab.evaluation.report import summarise
 from conductor_core.lab.records.evaluation import EvaluationRecord, Outcome, Present
-from pages.components.evaluation.details import Pair, Which, pairs
 from pages.components.evaluation.standings import (
     NO_INTERVAL,
+    Pair,
+    Standing,
+    Which,
     difficulties,
     frontier,
-    head_html,
     heat_html,
+    pairs,
     pareto,
     row_html,
     standings,
     steps_by_difficulty,
+    table_head_html,
     to_csv,
     to_markdown,
 )
@@ -30,6 +33,10 @@ FOUND = tuple(outcomes(PLAN))
 DONE = EvaluationRecord(Path("e"), PLAN, FOUND, summary(PLAN, FOUND))
 GOING = EvaluationRecord(Path("e"), PLAN, FOUND[:90], None)
 ROWS = standings(DONE)
+
+
+def changed(row: Standing, **fields: Any) -> Standing:
+    return row.model_copy(update=fields)
 
 
 def test_a_finished_evaluation_shows_its_summary() -> None:
@@ -58,7 +65,7 @@ def test_a_difference_so_far_is_over_the_tasks_that_both_have_done() -> None:
 
 
 def test_a_score_that_may_be_nothing_has_its_whisker_down_to_nothing() -> None:
-    row = replace(ROWS[0], score=0.25, score_low=0.0, score_high=0.5)
+    row = changed(ROWS[0], score=0.25, score_low=0.0, score_high=0.5)
     (marks,) = [each for each in pareto([row])["data"] if each["mode"] == "markers"]
     assert marks["error_y"]["arrayminus"] == [25.0]
     assert pareto([row])["layout"]["yaxis"]["range"][0] == 0
@@ -108,23 +115,23 @@ def test_the_tables_to_take_away_say_what_they_are_of() -> None:
         "conductor", "rehearsal", "test", "rehearsal", "workers",
     ]  # fmt: skip
     paid = PLAN.model_copy(update={"simulated": False})
-    assert "simulated" not in to_markdown([replace(ROWS[0], usd_per_task=0.0)], paid)
+    assert "simulated" not in to_markdown([changed(ROWS[0], usd_per_task=0.0)], paid)
 
 
 @pytest.mark.parametrize("name", ['=HYPERLINK("http://a.b")', "+1+1", "-2", "@SUM(1)", "\t=1"])
 def test_a_name_is_no_formula_of_a_spreadsheet(name: str) -> None:
     plan = PLAN.model_copy(update={"suite": name})
-    (first, *_) = csv.DictReader(to_csv([replace(ROWS[0], orchestrator=name)], plan).splitlines())
+    (first, *_) = csv.DictReader(to_csv([changed(ROWS[0], orchestrator=name)], plan).splitlines())
     assert (first["orchestrator"], first["suite"]) == (f"'{name}", f"'{name}")
 
 
 def test_a_name_is_no_image_or_tag_in_the_written_table() -> None:
-    hostile = replace(ROWS[0], orchestrator="![x](http://a.b/c.png) <img src=x> `c`")
+    hostile = changed(ROWS[0], orchestrator="![x](http://a.b/c.png) <img src=x> `c`")
     assert "| !\\[x\\](http://a.b/c.png) \\<img src=x> \\`c\\` |" in to_markdown([hostile], PLAN)
 
 
 def test_names_cannot_break_a_table_or_a_page() -> None:
-    hostile = replace(ROWS[0], orchestrator="<script>x</script>|@ink")
+    hostile = changed(ROWS[0], orchestrator="<script>x</script>|@ink")
     assert "<script>" not in heat_html([hostile])
     assert "\\|@ink" in to_markdown([hostile], PLAN)
     assert pareto([hostile])["labels"][0]["name"] == "‹script›x‹/script›|＠ink"
@@ -134,8 +141,8 @@ def test_names_cannot_break_a_table_or_a_page() -> None:
 def test_a_row_says_its_score_with_interval_and_that_nothing_was_paid() -> None:
     row = row_html(ROWS[0], chosen=False, simulated=True)
     assert f'>{ROWS[0].tokens_per_task:,.0f}</span><span class="number">120</span>' in row
-    assert "Worker<br>tokens" in head_html("moa")
-    assert "Conductor<br>tokens" in head_html("moa")
+    assert "Worker<br>tokens" in table_head_html("moa")
+    assert "Conductor<br>tokens" in table_head_html("moa")
     assert f"<b>{100 * ROWS[0].score:.1f} %</b>" in row
     assert 'class="whisker"' in row
     assert ">simulated<" in row
@@ -143,29 +150,29 @@ def test_a_row_says_its_score_with_interval_and_that_nothing_was_paid() -> None:
 
 
 def test_a_difference_that_was_not_shown_says_so() -> None:
-    clear = replace(ROWS[1], difference=-0.3, difference_low=-0.4, difference_high=-0.2)
-    unclear = replace(ROWS[1], difference=0.01, difference_low=-0.02, difference_high=0.04)
+    clear = changed(ROWS[1], difference=-0.3, difference_low=-0.4, difference_high=-0.2)
+    unclear = changed(ROWS[1], difference=0.01, difference_low=-0.02, difference_high=0.04)
     assert "−30.0" in row_html(clear, chosen=False, simulated=False)
     assert "≈" not in row_html(clear, chosen=False, simulated=False)
     assert "≈ +1.0" in row_html(unclear, chosen=False, simulated=False)
 
 
 def test_the_head_names_what_the_differences_are_to() -> None:
-    assert ">Against moa</span>" in head_html("moa")
-    assert "<script>" not in head_html("<script>x</script>")
+    assert ">Against moa</span>" in table_head_html("moa")
+    assert "<script>" not in table_head_html("<script>x</script>")
 
 
 def test_what_was_paid_is_said_also_where_workers_are_called_simulated() -> None:
     """Records from before a mixed pool was told apart."""
-    assert ">0.0123</span>" in row_html(replace(ROWS[0], usd_per_task=0.0123), chosen=False, simulated=True)
-    assert ">unknown</span>" in row_html(replace(ROWS[0], usd_per_task=None), chosen=False, simulated=True)
-    part = replace(ROWS[0], usd_per_task=None, known_usd_per_task=0.0123)
+    assert ">0.0123</span>" in row_html(changed(ROWS[0], usd_per_task=0.0123), chosen=False, simulated=True)
+    assert ">unknown</span>" in row_html(changed(ROWS[0], usd_per_task=None), chosen=False, simulated=True)
+    part = changed(ROWS[0], usd_per_task=None, known_usd_per_task=0.0123)
     assert ">at least 0.0123</span>" in row_html(part, chosen=False, simulated=False)
     assert ">0.0000</span>" in row_html(ROWS[0], chosen=False, simulated=False)
 
 
 def test_the_latency_of_simulated_workers_is_not_taken_for_theirs() -> None:
-    row = replace(ROWS[0], latency_ms_per_task=5700)
+    row = changed(ROWS[0], latency_ms_per_task=5700)
     muted = (
         '<span class="muted" title="Simulated workers answer at once: these seconds are this program&#39;s own.">5.7 s'
     )

@@ -70,7 +70,7 @@ def test_its_colours_are_those_of_the_inspector() -> None:
 
 def test_writing_it_loads_no_streamlit() -> None:
     code = (
-        "import sys; import conductor_core.cli.export, pages.components.compare.shared_comparison; "
+        "import sys; import conductor_core.cli.export, pages.components.compare.view; "
         "sys.exit('streamlit' in sys.modules or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

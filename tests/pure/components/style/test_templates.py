@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from pages.components.style.templates import html
+from pages.components.style.formats import html
 
 MARKED = st.text(st.sampled_from("<>\"'&=/ \n{}%#!-;aZ\u202e"), min_size=1) | st.text(min_size=1)
 DRAWN: list[Callable[[str], str]] = [

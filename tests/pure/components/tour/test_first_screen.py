@@ -2,7 +2,7 @@
 
 from conductor_core.run.share import recorded_runs
 from conductor_core.run.trace import fold
-from pages.components.tour import story as tour
+from pages.components.tour import drive as tour
 from pages.components.tour.first_screen import story_data
 
 

@@ -12,8 +12,8 @@ from conductor_core.rehearsal import grade
 from conductor_core.run.request import Overrides, RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from pages.components.tour import story
-from pages.components.tour.story import CHANGED, CHECK, PLAN, RIGHT, STOPS, TASK, WRONG, Kind
+from pages.components.tour import drive as story
+from pages.components.tour.drive import CHANGED, CHECK, PLAN, RIGHT, STOPS, TASK, WRONG, Kind
 from storage import open_store
 
 Runs = dict[Kind, RunTrace]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from conductor_core.chat.messages import PlanRequest, PlanText
+from conductor_core.chat.messages import PlanRequest, TextDelta
 from conductor_core.engine.runner import Engine
 from conductor_core.lab.evaluation.orchestrators import (
     ABLATIONS,
@@ -126,7 +126,7 @@ async def test_a_completion_is_written_once_and_a_broken_one_again() -> None:
         [_ async for _ in conductor.write(request)]
 
     async def text() -> str:
-        return "".join([item.text async for item in conductor.write(request) if isinstance(item, PlanText)])
+        return "".join([item.text async for item in conductor.write(request) if isinstance(item, TextDelta)])
 
     assert list(await asyncio.gather(text(), text(), text())) == ["the plan"] * 3
     assert len(within.requests) == 2

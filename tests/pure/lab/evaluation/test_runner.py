@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,10 +26,10 @@ from conductor_core.errors import (
 )
 from conductor_core.grading.tasks import Graded, Task
 from conductor_core.lab.evaluation import runner
-from conductor_core.lab.evaluation.orchestrators import Conducted, Planned, mixture
+from conductor_core.lab.evaluation.orchestrators import Conducted, Orchestrator, Planned, mixture
 from conductor_core.lab.evaluation.runner import Caps, Stopped, open_record, subsets, unfinished_costs
 from conductor_core.lab.records import append_lines, in_use
-from conductor_core.lab.records.evaluation import BEGUN, OUTCOMES, PLAN, Begun, append, read_record
+from conductor_core.lab.records.evaluation import BEGUN, OUTCOMES, PLAN, Begun, Outcome, append, read_record
 from conductor_core.run.events import StepDelta
 from conductor_core.run.trace import RunTrace, fold
 from tests.support.evaluations import Counted, alone, evaluation, plan, row, spent, task
@@ -42,18 +43,26 @@ def engine() -> Engine:
     return Engine(MemorySink(), quick_settings(step_attempts=1))
 
 
+async def run(
+    folder: Path,
+    *workers: ScriptedWorker,
+    tasks: Sequence[Task] = TASKS,
+    asked: Sequence[Orchestrator] = (),
+    caps: Caps = Caps(),  # noqa: B008
+    recorded: Sequence[Outcome] = (),
+    **how: Any,
+) -> tuple[tuple[Outcome, ...], str | None]:
+    """Asks each worker alone if nothing else is ``asked``."""
+    asked = asked or [alone(worker.spec.name) for worker in workers]
+    trial = evaluation(folder, tasks, asked, *workers, spending=spent(caps, *recorded), **how)
+    return await trial.run(engine().run, recorded)
+
+
 async def test_every_task_goes_to_every_orchestrator(tmp_path: Path) -> None:
     right, wrong = ScriptedWorker("right", lambda messages: messages[-1].text[-2]), ScriptedWorker("wrong")
     open_record(tmp_path, plan("single:right", "single:wrong"), resume=False)
     seen: list[str] = []
-    outcomes, stopped = await evaluation(
-        tmp_path,
-        TASKS,
-        [alone("right"), alone("wrong")],
-        right,
-        wrong,
-        on_outcome=lambda done: seen.append(done.run_id),
-    ).run(engine().run)
+    outcomes, stopped = await run(tmp_path, right, wrong, on_outcome=lambda done: seen.append(done.run_id))
     assert stopped is None
     assert Counter((each.orchestrator, each.score) for each in outcomes) == {
         ("single:right", 1.0): 4,
@@ -67,23 +76,21 @@ async def test_every_task_goes_to_every_orchestrator(tmp_path: Path) -> None:
 async def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
     first = Counted(alone("alpha"))
     kept = (row("single:alpha", "task-1"), row("single:alpha", "task-3"))
-    done, _ = await evaluation(tmp_path, TASKS, [first], ScriptedWorker("alpha")).run(engine().run, kept)
+    done, _ = await run(tmp_path, ScriptedWorker("alpha"), asked=[first], recorded=kept)
     assert sorted(first.asked) == ["task-0", "task-2"]
     assert len(done) == 4
 
 
 async def test_concurrency_is_bounded(tmp_path: Path) -> None:
     worker = ScriptedWorker("alpha", lambda messages: Reply(text="1", meets=3))
-    await evaluation(tmp_path, [task(number) for number in range(12)], [alone("alpha")], worker, concurrency=3).run(
-        engine().run
-    )
+    await run(tmp_path, worker, tasks=[task(number) for number in range(12)], concurrency=3)
     assert len(worker.calls) == 12
     assert worker.most_at_once == 3
 
 
 async def test_a_run_that_fails_by_its_own_doing_scores_nothing_and_says_why(tmp_path: Path) -> None:
     worker = ScriptedWorker("alpha").then(WorkerOutputTooLarge("too much"))
-    done, stopped = await evaluation(tmp_path, TASKS[:2], [alone("alpha")], worker, concurrency=1).run(engine().run)
+    done, stopped = await run(tmp_path, worker, tasks=TASKS[:2], concurrency=1)
     assert stopped is None
     failed = done[0]
     assert (failed.score, failed.steps) == (0.0, 1)
@@ -111,7 +118,7 @@ async def test_a_worker_that_is_down_stops_it_all(tmp_path: Path) -> None:
     up, down = ScriptedWorker("up"), ScriptedWorker("down", lambda messages: WorkerFailed("no luck at :80, wait"))
     orchestrators = [alone("up"), alone("down"), Planned("both", lambda asked: mixture(asked.specs, "up"))]
     many = [task(number) for number in range(9)]
-    done, stopped = await evaluation(tmp_path, many, orchestrators, up, down, concurrency=1).run(engine().run)
+    done, stopped = await run(tmp_path, up, down, tasks=many, asked=orchestrators, concurrency=1)
     assert [each.orchestrator for each in done] == ["single:up"] * 3
     assert stopped is not None
     assert stopped.startswith("worker down failed 3 tasks in a row (no luck at :80, wait)")
@@ -120,9 +127,7 @@ async def test_a_worker_that_is_down_stops_it_all(tmp_path: Path) -> None:
 async def test_a_worker_that_answers_between_failures_is_not_down(tmp_path: Path) -> None:
     by_turns: list[Script] = [WorkerFailed("busy"), "1"]
     worker = ScriptedWorker("alpha").then(*by_turns * 4)
-    done, stopped = await evaluation(
-        tmp_path, [task(number) for number in range(8)], [alone("alpha")], worker, concurrency=1
-    ).run(engine().run)
+    done, stopped = await run(tmp_path, worker, tasks=[task(number) for number in range(8)], concurrency=1)
     assert len(done) == 4
     assert stopped is not None
     assert stopped.startswith("a worker failed (WorkerFailed: step 0 (alpha) failed: busy), 4 answers are missing")
@@ -130,9 +135,7 @@ async def test_a_worker_that_answers_between_failures_is_not_down(tmp_path: Path
 
 async def test_failures_count_as_wrong_where_that_is_asked_for(tmp_path: Path) -> None:
     worker = ScriptedWorker("alpha", lambda messages: WorkerRefused("not that"))
-    done, stopped = await evaluation(tmp_path, TASKS, [alone("alpha")], worker, concurrency=1, count_failures=True).run(
-        engine().run
-    )
+    done, stopped = await run(tmp_path, worker, concurrency=1, count_failures=True)
     assert (stopped, len(done), {each.score for each in done}) == (None, 4, {0.0})
     assert all(each.fault is not None and each.fault.startswith("WorkerRefused: ") for each in done)
 
@@ -146,7 +149,7 @@ async def test_an_answer_at_which_its_grader_breaks_is_an_outcome(
         return Graded(1.0, "")
 
     monkeypatch.setattr(runner, "grade", broken)
-    done, stopped = await evaluation(tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha")).run(engine().run)
+    done, stopped = await run(tmp_path, ScriptedWorker("alpha"))
     assert stopped is None
     assert {each.task_id: (each.score, each.fault) for each in done if each.fault} == {
         "task-1": (0.0, "RecursionError: the answer could not be graded: too deep")
@@ -163,7 +166,7 @@ async def test_a_machine_on_which_nothing_can_be_graded_is_no_wrong_answer(
 
     monkeypatch.setattr(runner, "grade", broken)
     with pytest.raises(Stopped, match=r"the answer to task task-\d could not be graded"):
-        await evaluation(tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha")).run(engine().run)
+        await run(tmp_path, ScriptedWorker("alpha"))
     assert not (tmp_path / OUTCOMES).exists()
 
 
@@ -181,16 +184,14 @@ async def test_grading_keeps_no_other_run_waiting(tmp_path: Path, monkeypatch: p
         return "1"
 
     monkeypatch.setattr(runner, "grade", slow)
-    done, _ = await evaluation(tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha", answer), concurrency=2).run(
-        engine().run
-    )
+    done, _ = await run(tmp_path, ScriptedWorker("alpha", answer), concurrency=2)
     assert {each.fault for each in done} == {None}
 
 
 async def test_a_conductor_that_is_not_there_stops_it_all(tmp_path: Path) -> None:
     conductor = ScriptedConductor(ConductorUnavailable("no such server"))
     with pytest.raises(ConductorUnavailable, match="gone: no such server"):
-        await evaluation(tmp_path, TASKS, [Conducted("gone", conductor)], ScriptedWorker("alpha")).run(engine().run)
+        await run(tmp_path, ScriptedWorker("alpha"), asked=[Conducted("gone", conductor)])
     assert not (tmp_path / OUTCOMES).exists()
 
 
@@ -199,16 +200,16 @@ async def test_the_cost_cap_stops_cleanly_and_can_be_raised(tmp_path: Path) -> N
     plan_ = plan("single:alpha")
     open_record(tmp_path, plan_, resume=False)
     first = Counted(alone("alpha"))
-    done, stopped = await evaluation(
-        tmp_path, TASKS, [first], ScriptedWorker("alpha"), concurrency=1, spending=spent(Caps(max_usd=150e-6))
-    ).run(engine().run)
+    done, stopped = await run(
+        tmp_path, ScriptedWorker("alpha"), asked=[first], concurrency=1, caps=Caps(max_usd=150e-6)
+    )
     assert stopped == "the cost cap is reached: 0.000120 of 0.00015 USD (raise --max-usd)"
     assert len(done) == 2
     recorded = open_record(tmp_path, plan_, resume=True)
     assert recorded == done
-    done, stopped = await evaluation(
-        tmp_path, TASKS, [first], ScriptedWorker("alpha"), spending=spent(Caps(max_usd=1.0), *recorded)
-    ).run(engine().run, recorded)
+    done, stopped = await run(
+        tmp_path, ScriptedWorker("alpha"), asked=[first], caps=Caps(max_usd=1.0), recorded=recorded
+    )
     assert stopped is None
     assert sorted(first.asked) == [each.task_id for each in TASKS]
     assert len(read_record(tmp_path).outcomes) == 4
@@ -216,10 +217,9 @@ async def test_the_cost_cap_stops_cleanly_and_can_be_raised(tmp_path: Path) -> N
 
 async def test_the_token_cap_counts_what_was_spent_before(tmp_path: Path) -> None:
     recorded = row("single:alpha", "task-0", tokens=15, conductor_tokens=5)
-    spending = spent(Caps(max_tokens=40), recorded)
-    _, stopped = await evaluation(
-        tmp_path, TASKS, [alone("alpha")], ScriptedWorker("alpha"), concurrency=1, spending=spending
-    ).run(engine().run, [recorded])
+    _, stopped = await run(
+        tmp_path, ScriptedWorker("alpha"), concurrency=1, caps=Caps(max_tokens=40), recorded=[recorded]
+    )
     assert stopped == "the token cap is reached: 35 of 40 tokens (raise --max-tokens)"
 
 
@@ -228,9 +228,9 @@ async def test_runs_that_are_on_count_against_the_cap(tmp_path: Path) -> None:
     worker = ScriptedWorker("alpha", lambda messages: Reply(text="1", wait_s=0.01))
     many = [task(number) for number in range(20)]
     recorded = row("single:alpha", "task-0", tokens=15)
-    done, stopped = await evaluation(
-        tmp_path, many, [alone("alpha")], worker, concurrency=8, spending=spent(Caps(max_tokens=100), recorded)
-    ).run(engine().run, [recorded])
+    done, stopped = await run(
+        tmp_path, worker, tasks=many, concurrency=8, caps=Caps(max_tokens=100), recorded=[recorded]
+    )
     assert stopped is not None
     assert sum(each.tokens for each in done) <= 100
 
@@ -239,9 +239,7 @@ async def test_with_a_cap_the_first_run_of_each_is_alone(tmp_path: Path) -> None
     """Else as many as may run at once would begin before one is known to be over the cap by itself."""
     alpha, beta = (ScriptedWorker(name, lambda messages: Reply(text="1", wait_s=0.01)) for name in ("alpha", "beta"))
     many = [task(number) for number in range(20)]
-    _, stopped = await evaluation(
-        tmp_path, many, [alone("alpha"), alone("beta")], alpha, beta, concurrency=8, spending=spent(Caps(max_tokens=10))
-    ).run(engine().run)
+    _, stopped = await run(tmp_path, alpha, beta, tasks=many, concurrency=8, caps=Caps(max_tokens=10))
     assert stopped is not None
     assert (len(alpha.calls), len(beta.calls)) == (1, 1)
 
@@ -250,9 +248,7 @@ async def test_with_the_first_known_the_others_run_at_once(tmp_path: Path) -> No
     # The first call is alone.
     worker = ScriptedWorker("alpha", lambda messages: Reply(text="1", meets=8 if len(worker.calls) > 1 else 0))
     many = [task(number) for number in range(20)]
-    done, stopped = await evaluation(
-        tmp_path, many, [alone("alpha")], worker, concurrency=8, spending=spent(Caps(max_tokens=10_000))
-    ).run(engine().run)
+    done, stopped = await run(tmp_path, worker, tasks=many, concurrency=8, caps=Caps(max_tokens=10_000))
     assert (stopped, len(done)) == (None, 20)
     assert worker.most_at_once == 8
 

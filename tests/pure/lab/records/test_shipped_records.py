@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from conductor_core.conductors.catalogue import TINY, TINY_FOLDER
+from conductor_core.conductors.catalogue import TINY_FOLDER
 from conductor_core.lab.evaluation.report import summarise
 from conductor_core.lab.evaluation.runner import model_digest
 from conductor_core.lab.records import SHIPPED
 from conductor_core.lab.records.evaluation import read_record as read_evaluation
 from conductor_core.lab.records.training import read_record as read_training
+from conductor_core.settings import TINY
 
 EVALUATIONS = sorted((SHIPPED / "evaluation").iterdir())
 OF_ANOTHER_CONDUCTOR = {"untrained"}

@@ -21,7 +21,7 @@ from conductor_core.lab.training import small
 from conductor_core.lab.training.config import AdapterConfig, Optimiser, TrainingConfig
 from conductor_core.lab.training.corpus.plans import examples
 from conductor_core.rehearsal.exact import success_chance
-from conductor_core.workers.gguf import GgufWorker
+from conductor_core.workers.pool import GgufWorker
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
@@ -159,7 +159,7 @@ def test_llama_cpp_writes_with_the_adapter_what_the_trained_model_writes(base: P
         )
 
         async def answer() -> str:
-            worker = GgufWorker(spec, base.parent)
+            worker = GgufWorker(spec, base.parent, base.parent)
             chunks = worker.answer([Message(role="user", content="Which way is north?")])
             text = "".join([chunk.text async for chunk in chunks if isinstance(chunk, TextDelta)])
             await worker.aclose()

@@ -12,7 +12,7 @@ from conductor_core.files import FileLock, keep_private
 from conductor_core.run.commands import Cancel
 from conductor_core.settings import Settings
 from storage import Privacy, open_store
-from storage.lifecycle.backup import backup, restore
+from storage.backup import backup, restore
 from storage.store import store_of
 from tests.support.run_events import created, whole_run
 

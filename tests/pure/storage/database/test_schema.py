@@ -14,7 +14,6 @@ from sqlmodel import Session, create_engine, select
 from conductor_core.errors import StoreError
 from storage import Store, open_store
 from storage.database import schema
-from storage.database.tables import tables
 from storage.encoding import SnapshotRow
 from storage.evidence.derived import made
 from storage.log import queries
@@ -123,8 +122,8 @@ def test_a_database_of_an_older_or_unknown_version_is_refused_as_it_is(written: 
 
 
 def test_the_tables_are_declared_once_for_sqlmodel_too(written: Path) -> None:
-    runs, columns = tables()["runs"], made(schema.HEAD)[1]
-    assert {name: each.__table__.columns.keys() for name, each in tables().items()} == {  # type: ignore[attr-defined]
+    runs, columns = schema.tables()["runs"], made(schema.HEAD)[1]
+    assert {name: each.__table__.columns.keys() for name, each in schema.tables().items()} == {  # type: ignore[attr-defined]
         name: [column for column, *_ in of] for name, of in columns.items()
     }
     with Session(create_engine(f"sqlite:///{written}")) as session:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from storage.evidence import alignment
-from storage.evidence.alignment import Aligner, Row, name_differences
+from storage.evidence import database_audit
+from storage.evidence.database_audit import Aligner, Row, name_differences
 from storage.evidence.history import Events, History, Report
 from storage.merkle.formats import NO_LEAF, event_leaf
 
@@ -65,7 +65,7 @@ def test_two_rows_in_place_of_one_event_are_no_finding_about_the_events_after_th
 
 
 def test_many_edits_in_a_row_are_edits_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alignment, "_TRIES", 1000)
-    many = alignment._WINDOW + 20
+    monkeypatch.setattr(database_audit, "_TRIES", 1000)
+    many = database_audit._WINDOW + 20
     rows = [row(at, "a", OTHER if at <= many else None) for at in range(1, many + 11)]
     assert [each[:3] for each in findings("a" * len(rows), rows)] == [("edited", "a", at) for at in range(1, many + 1)]

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.mutated_archives import MUTATIONS, archive_of, read_by_programs, read_by_zipfile
-from storage.evidence.bundle_files import check_archive, digest_of_packed
+from storage.evidence.bundle_audit import check_archive, digest_of_packed
 from storage.merkle.formats import Invalid
 
 FILES = {

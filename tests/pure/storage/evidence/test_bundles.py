@@ -18,7 +18,7 @@ from benchmarks.tampering import Laboratory
 from conductor_core.run.values import Imported
 from storage import Privacy, open_store
 from storage.bundles import export_runs
-from storage.evidence.bundle_files import FILES, json_line
+from storage.evidence.bundle_audit import FILES, json_line
 from storage.evidence.verifier import verify
 from tests.support.command_line import log as main
 from tests.support.run_events import PAGE, created, whole_run

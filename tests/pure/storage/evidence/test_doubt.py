@@ -4,8 +4,8 @@ from pathlib import Path
 
 from conductor_core.run.actor import local_caller
 from storage import Store, open_store
+from storage.backup import backup
 from storage.evidence.anchoring import places_of
-from storage.lifecycle.backup import backup
 from tests.support.damaging import doctor
 from tests.support.run_events import whole_run
 

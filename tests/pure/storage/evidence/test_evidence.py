@@ -18,10 +18,10 @@ from benchmarks import tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.errors import StoreError
 from storage import Privacy, Store, open_store
+from storage.bundles import verifier_source
 from storage.evidence import anchoring, verifier
 from storage.evidence.anchoring import places_of
 from storage.evidence.anchors import FileAnchor
-from storage.evidence.bundle import verifier_source
 from storage.evidence.database_audit import OwnEvidence, read_own_evidence
 from storage.evidence.history import CLASSES, Report
 from storage.evidence.keys import load_key

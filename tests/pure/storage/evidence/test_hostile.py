@@ -20,12 +20,12 @@ import pytest
 from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.errors import BadInput
-from storage import Privacy
-from storage.evidence import alignment, bundle, bundle_files, database_audit, history, verifier
-from storage.evidence.alignment import Aligner, Row
-from storage.evidence.bundle import verifier_source
-from storage.evidence.bundle_files import FILES
+from storage import Privacy, bundles
+from storage.bundles import verifier_source
+from storage.evidence import bundle_audit, database_audit, history, verifier
+from storage.evidence.bundle_audit import FILES
 from storage.evidence.checking import check_log
+from storage.evidence.database_audit import Aligner, Row
 from storage.evidence.history import CLASSES, Events, History, Report
 from storage.evidence.verifier import verify
 from storage.merkle.formats import NO_LEAF, event_leaf
@@ -71,7 +71,7 @@ def test_a_fault_of_the_verifier_looks_like_no_bad_input_and_no_finding(
 
 @pytest.mark.parametrize("edited", [2, 1], ids=["every second", "all"])
 def test_the_time_for_many_edits_grows_with_the_log_alone(monkeypatch: pytest.MonkeyPatch, edited: int) -> None:
-    monkeypatch.setattr(alignment, "_TRIES", 1000)
+    monkeypatch.setattr(database_audit, "_TRIES", 1000)
     written, rows = History(), []
     head = NO_LEAF
     for number in range(3000):
@@ -112,7 +112,7 @@ def test_a_bundle_that_would_exhaust_the_machine_is_refused(
 
     def refused(target: Path, name: str, most: int) -> str:
         with monkeypatch.context() as bounded:
-            bounded.setattr(bundle_files, name, most)
+            bounded.setattr(bundle_audit, name, most)
             (finding,) = told(lab, target).findings
         return finding.what
 
@@ -121,7 +121,7 @@ def test_a_bundle_that_would_exhaust_the_machine_is_refused(
         assert "more files than the 4 that" in refused(target, "MOST_FILES", 4)
         assert ".jsonl is too long" in refused(target, "MOST_LINE_BYTES", 300)
     with monkeypatch.context() as bounded:  # a folder in which a file grows while it is read
-        bounded.setattr(bundle_files, "sum", lambda sizes: 0, raising=False)
+        bounded.setattr(bundle_audit, "sum", lambda sizes: 0, raising=False)
         assert "is too long" in refused(folder, "MOST_BYTES", size - 1)
     packed = zipped(folder, tmp_path / "lzma.zip", zipfile.ZIP_LZMA)
     assert "unpack the zip file, and check the folder" in told(lab, packed).findings[0].what
@@ -143,11 +143,11 @@ def test_a_bundle_that_nobody_would_read_is_not_written(
 ) -> None:
     for name, said in (("MOST_BYTES", "export fewer runs at once"), ("MOST_LINE_BYTES", "in one line of a bundle")):
         with monkeypatch.context() as bounded:
-            bounded.setattr(bundle, name, 400)
+            bounded.setattr(bundles, name, 400)
             with pytest.raises(BadInput, match=said):
                 mutated_bundles.export(lab, tmp_path / name, ["run-1"])
     whole = mutated_bundles.export(lab, tmp_path / "whole", ["run-1"])
-    monkeypatch.setattr(bundle, "MOST_BYTES", sum((whole / name).stat().st_size for name in FILES))
+    monkeypatch.setattr(bundles, "MOST_BYTES", sum((whole / name).stat().st_size for name in FILES))
     mutated_bundles.export(lab, tmp_path / "as long as is read", ["run-1"])
 
 
@@ -227,7 +227,7 @@ def test_an_unverified_tail_is_said(lab: Laboratory, tmp_path: Path, capsys: pyt
 def test_a_long_check_says_how_far_it_is(
     lab: Laboratory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(alignment, "_TICK_ROWS", 1)
+    monkeypatch.setattr(database_audit, "_TICK_ROWS", 1)
     monkeypatch.setattr(verifier, "_PROGRESS_S", 0.0)
     folder = mutated_bundles.export(lab, tmp_path / "bundle", ["run-1"])
     for target in (lab.path, folder):

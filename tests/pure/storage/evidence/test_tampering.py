@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import mutated_bundles, tampered_tables, tampering
+from benchmarks.changed_cells import write_bundle
 from benchmarks.tampered_tables import ATTACKERS
 from benchmarks.tampering import CLASSES, LOCATED, Laboratory
-from storage.evidence.bundle import write_bundle
-from storage.evidence.bundle_files import json_line
+from storage.evidence.bundle_audit import json_line
 from storage.evidence.history import Finding
 from storage.evidence.verifier import verify
 from storage.merkle.formats import record_leaf

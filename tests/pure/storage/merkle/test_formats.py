@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.evidence.bundle import proofs_of
+from storage.bundles import Proofs
 from storage.evidence.history import MOST_FINDINGS, Report
 from storage.evidence.verifier import document, lines
 from storage.merkle.formats import Checkpoint, Invalid, PublicKey, Tree, included, note_of, open_note, read_key
@@ -60,7 +60,7 @@ def test_the_tree_and_its_proofs_are_those_of_the_definition(size: int, data: st
     root = naive_root(leaves)
     assert tree.root() == root
     position = data.draw(st.integers(0, size - 1))
-    path = proofs_of(b"".join(leaves)).path(position)
+    path = Proofs(b"".join(leaves)).path(position)
     assert included(leaves[position], position, size, path, root)
     elsewhere = data.draw(st.integers(-1, size + 1))
     assert included(leaves[position], elsewhere, size, path, root) == (elsewhere == position)
@@ -90,7 +90,7 @@ GO_PROOFS = {
 def test_proofs_are_those_of_another_implementation() -> None:
     leaves = [leaf_of(bytes.fromhex(data)) for data in INPUTS]
     for (position, size), path in GO_PROOFS.items():
-        ours = proofs_of(b"".join(leaves[:size])).path(position)
+        ours = Proofs(b"".join(leaves[:size])).path(position)
         assert b"".join(ours).hex() == path
         assert included(leaves[position], position, size, ours, bytes.fromhex(ROOTS[size - 1]))
 

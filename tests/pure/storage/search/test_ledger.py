@@ -14,6 +14,7 @@ from conductor_core.run.values import BatchRow, Imported, PoolInfo
 from conductor_core.settings import Settings
 from storage import Privacy, Store, open_store
 from storage.search.filters import Filters
+from storage.search.index import forget
 from tests.support.damaging import doctor
 from tests.support.run_events import PAGE, created, planned, run_completed, step_completed, step_started, whole_run
 
@@ -94,7 +95,7 @@ def test_a_text_that_was_received_is_found_whatever_its_spaces_and_case(ledger: 
 
 
 def test_the_answer_does_not_rest_on_the_index(ledger: Store, path: Path) -> None:
-    ledger.search.forget("shared")
+    ledger.log.change_and_wait(lambda cursor: forget(cursor, "shared"))
     assert ledger.search.receipt("anthropic", "Ada Lovelace").times == 1
 
 

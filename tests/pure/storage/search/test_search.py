@@ -16,6 +16,7 @@ from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from storage.search import search
 from storage.search.filters import Filters, read_words
+from storage.search.index import forget
 from tests.support.damaging import doctor
 from tests.support.run_events import (
     PAGE,
@@ -206,7 +207,7 @@ def test_a_deleted_run_leaves_no_word_in_the_file(path: Path, store: Store) -> N
 def test_forgetting_a_run_takes_it_from_the_index_alone(path: Path, store: Store) -> None:
     store.log.append_and_wait(*whole_run("r", "quetzalcoatl"))
     store.search.catch_up()
-    store.search.forget("r")
+    store.log.change_and_wait(lambda cursor: forget(cursor, "r"))
     assert found(store, "quetzalcoatl") == []
     assert store.search.catch_up() == 0, "it does not come back by itself"
     assert store.trace("r")[0].task == "quetzalcoatl"

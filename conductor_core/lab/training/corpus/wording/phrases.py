@@ -6,6 +6,7 @@ model folder (``phrases.gbnf``) and are part of the grammar by which the local C
 training need legal lists only (``tiny.rollout``).
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
@@ -22,6 +23,9 @@ ANEW = "repair"
 use no others, because a call in the words of the first round would get the same answer again."""
 WAYS = ("staged", "opinions", "verified", "brief")
 """The plans for tasks that say how they want to be worked on. A rehearsal question may get one of these unasked."""
+_SLOT = re.compile(r"<([^<>]*)>")
+_INNERMOST = re.compile(r"\[([^\[\]]*)\]")
+_RULE = re.compile(r"(\x02\d+\x03)")
 _QUESTIONS_OF_A_FAMILY = 8
 """This is enough to meet all forms of the family."""
 
@@ -67,7 +71,6 @@ def _rule(template: str, shared: dict[str, str], slots: Mapping[str, tuple[str, 
 
 
 def kinds_of_nouns() -> dict[str, frozenset[str]]:
-    """Returns the kinds of task that the corpus names by each noun (see ``tasks``)."""
     kinds: defaultdict[str, set[str]] = defaultdict(set)
     for kind, noun in NOUNS.items():
         kinds[noun].add(kind)
@@ -82,7 +85,6 @@ def kinds_of_nouns() -> dict[str, frozenset[str]]:
 
 
 def _usual(kinds: Collection[str]) -> list[str]:
-    """Returns templates for tasks of these kinds, and for tasks that wish for a way of working."""
     fan = table("plans")["fan"]
     templates = {text for name in (*kinds, *WAYS) for text in _instructions(name)}
     return sorted(templates.union(*(fan[kind].values() for kind in kinds if kind in fan)))
@@ -109,56 +111,29 @@ def _thought_rules(slots: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
 
 def _sequence(template: str, slots: Mapping[str, tuple[str, ...]]) -> str:
     """Returns a template as GBNF: text, ``<slot>`` as a rule, ``[a|b]`` as alternatives (nested ones too)."""
-    parts, text, at = [], "", 0
+    rules: list[str] = []
 
-    def flush() -> None:
-        nonlocal text
-        if text:
-            parts.append(_literal(text))
-            text = ""
+    def kept(rule: str) -> str:
+        rules.append(rule)
+        return f"\x02{len(rules) - 1}\x03"
 
-    while at < len(template):
-        if template[at] == "[":
-            end = _closing(template, at)
-            options = _options(template[at + 1 : end])
-            if len(options) > 1:
-                flush()
-                parts.append(f"({' | '.join(_sequence(option, slots) for option in options)})")
-            else:
-                text += template[at : end + 1]
-            at = end + 1
-        elif template[at] == "<" and (name := template[at + 1 : template.find(">", at)]) in slots:
-            flush()
-            parts.append(name)
-            at += len(name) + 2
-        else:
-            text += template[at]
-            at += 1
-    flush()
-    return " ".join(parts) or '""'
+    def joined(text: str) -> str:
+        pieces = [piece for piece in _RULE.split(text) if piece]
+        return " ".join(rules[int(piece[1:-1])] if piece[0] == "\x02" else _literal(piece) for piece in pieces) or '""'
 
+    def choice(match: re.Match[str]) -> str:
+        options = match[1].split("|")
+        if len(options) == 1:
+            return f"\x04{options[0]}\x05"  # brackets without a bar are text
+        return kept(f"({' | '.join(map(joined, options))})")
 
-def _closing(template: str, start: int) -> int:
-    depth = 0
-    for at in range(start, len(template)):
-        depth += {"[": 1, "]": -1}.get(template[at], 0)
-        if depth == 0:
-            return at
-    raise ValueError(f"a bracket is not closed: {template}")
-
-
-def _options(inner: str) -> list[str]:
-    """Returns the alternatives at the top level of a bracket's content."""
-    options, depth = [""], 0
-    for character in inner:
-        depth += {"[": 1, "]": -1}.get(character, 0)
-        if character == "|" and depth == 0:
-            options.append("")
-        else:
-            options[-1] += character
-    return options
+    text = _SLOT.sub(lambda match: kept(match[1]) if match[1] in slots else match[0], template)
+    while _INNERMOST.search(text):
+        text = _INNERMOST.sub(choice, text)
+    return joined(text)
 
 
 def _literal(text: str) -> str:
+    text = text.replace("\x04", "[").replace("\x05", "]")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

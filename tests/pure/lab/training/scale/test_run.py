@@ -215,5 +215,3 @@ def test_the_benchmark_refuses_to_measure_without_a_card(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert real_size_grpo_step.main([]) == 2
     assert "no GPU found" in capsys.readouterr().err
-    assert real_size_grpo_step.main(["--cpu"]) == 2
-    assert "give --hidden" in capsys.readouterr().err

@@ -107,15 +107,6 @@ def samples_in(folder: Path) -> list[Sample]:
     return [row for row in read_record(folder).rows if isinstance(row, Sample)]
 
 
-def test_a_stage_without_a_trainer_says_so(tmp_path: Path) -> None:
-    stage = stage_of(tmp_path, config())
-    stage.trainer = None
-    with pytest.raises(ValueError, match=r"^the stage has no trainer yet$"):
-        _ = stage.iteration
-    with pytest.raises(ValueError, match=r"^the stage has no trainer yet$"):
-        stage.details()
-
-
 @pytest.mark.parametrize(("step", "iteration"), [(0, 1), (2, 1), (3, 2), (7, 3)])
 def test_an_iteration_is_as_many_steps_as_it_has_updates(tmp_path: Path, step: int, iteration: int) -> None:
     stage = stage_of(tmp_path, config())
@@ -408,10 +399,10 @@ def test_lessons_of_bfloat16_on_a_processor_attend_in_float32(
 ) -> None:
     attended: list[Any] = []
     monkeypatch.setattr(grpo, "attend_in_fp32", attended.append)
-    monkeypatch.setattr(grpo, "teach", lambda *_: None)
+    Built(monkeypatch)
     settings = recursion_config(8).model_copy(update={"optimiser": Optimiser(learning_rate=1e-3, bf16=bf16)})
     model, record = toy_model(), StageRecord(tmp_path, "recursion", 1, lambda _: None)
-    grpo.prepare(model, toy_tokenizer(), settings, "5", tmp_path, record, cpu=cpu)
+    grpo.run(settings, 5, model, toy_tokenizer(), tmp_path, record, checkpoint=None, cpu=cpu)
     assert attended == [model] * wanted
 
 

@@ -212,16 +212,6 @@ def test_a_training_is_gone_on_with_only_from_what_it_began_with(whole: Path, tm
         train(toy_config(), whole, resume=True, start_from=str(start))
 
 
-def test_a_record_that_does_not_say_what_it_began_with_is_gone_on_with(whole: Path, after_cold_start: Path) -> None:
-    out = after_cold_start
-    first, *rest = (out / "record.jsonl").read_text().splitlines()
-    started = json.loads(first)
-    del started["started_from"]
-    (out / "record.jsonl").write_text("\n".join([json.dumps(started), *rest]) + "\n")
-    train(toy_config(), out, resume=True)
-    assert figures(out) == figures(whole)
-
-
 def test_two_processes_do_not_train_in_one_folder(whole: Path, in_the_midst_of_grpo: Path) -> None:
     out = in_the_midst_of_grpo
     torn = out / "stages" / "grpo.checkpoints" / "checkpoint-3"  # as another process is writing it
@@ -280,16 +270,6 @@ def test_a_record_is_neither_mixed_up_nor_lost(whole: Path, tmp_path: Path) -> N
         train(toy_config(), tmp_path / "nothing", stop_after="recursion")
     with pytest.raises(BadInput, match="cannot be loaded"):
         train(toy_config(), tmp_path / "bad", start_from=str(tmp_path))
-
-
-def test_a_setting_that_is_newer_than_a_record_has_its_default_there(whole: Path, after_cold_start: Path) -> None:
-    out = after_cold_start
-    lines = (out / "record.jsonl").read_text().splitlines()
-    started = json.loads(lines[0])
-    del started["config"]["grpo"]["temperature"]
-    (out / "record.jsonl").write_text("\n".join([json.dumps(started), *lines[1:]]) + "\n")
-    train(toy_config(), out, resume=True)
-    assert figures(out) == figures(whole)
 
 
 def test_the_command_prints_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

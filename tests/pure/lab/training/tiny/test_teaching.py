@@ -9,7 +9,6 @@ import torch
 from conductor_core.lab.records.training import read_record
 from conductor_core.lab.training.folder import drop_rows_after
 from conductor_core.lab.training.recorder import StageRecord
-from conductor_core.lab.training.tiny.grpo import prepare
 from conductor_core.lab.training.tiny.recursion import taught_rounds, teach
 from tests.support.trainings import recursion_config, toy_model, toy_tokenizer
 
@@ -19,7 +18,7 @@ def lessons(folder: Path, show: Callable[[str], None]) -> list[torch.Tensor]:
     folder.mkdir(exist_ok=True)
     model = toy_model(scale=1.0)
     record = StageRecord(folder, "recursion", 1, show)
-    prepare(model, toy_tokenizer(), recursion_config(32), "5", folder / "work", record, cpu=True)
+    teach(model, toy_tokenizer(), recursion_config(32), "5", folder / "work", record)
     return list(model.parameters())
 
 

@@ -1,1 +1,0 @@
-"""Whole databases and whole runs: backup and restore, deletion, erasure, holds."""
