@@ -1,8 +1,9 @@
 """The training of ``small``: a published chat model learns to write workflows, by an adapter beside its weights.
 
-It learns from two sources. Workflows written by hand (``plans``) teach what a task asks for, and instructions on its
-topic. Rehearsal questions of the corpus, each with the best of many plans by exact reward, teach how many steps pay,
-and recursion. The pool of every example is drawn anew, so that a plan never relies on a role that may be empty.
+It learns from two sources. Workflows written by hand (``plans``) teach what kind of work a task asks for, in general
+words: so small a model garbles what is special about a task, and ``{question}`` brings that. Rehearsal questions, each
+with the best of all shapes and workers by exact chance, teach how many steps pay, and recursion. The pool of every
+example is drawn anew, so that a plan never relies on a role that may be empty.
 
 The base is a GGUF file. Its weights are read as they are there, quantised once, and stay frozen: the adapter learns
 beside the very numbers that it is used with. It is written as ``adapter.gguf``, which llama.cpp loads with the base.
