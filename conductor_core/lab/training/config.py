@@ -189,7 +189,7 @@ class AdapterConfig(Frozen):
     Attributes:
         hand_written: workflows written by hand that are learned from. held_out: others, for measuring progress.
         epochs: how often each is seen, each time with another pool.
-        rehearsal: examples of the corpus on rehearsal questions, each the best of ``BEST_OF`` plans by exact reward.
+        rehearsal: questions of the rehearsal world, each with the best of all shapes and workers by exact chance.
         rounds: outer and inner rounds of recursion on such questions, with the continuation that is worth most.
         rank, alpha, dropout: of the matrices; their product is scaled by ``alpha / rank``.
         batch_size: examples in one step. rows_at_once: those whose gradients are computed at once.

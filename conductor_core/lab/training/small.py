@@ -1,8 +1,9 @@
 """The training of ``small``: a published chat model learns to write workflows, by an adapter beside its weights.
 
-It learns from two sources. Workflows written by hand (``plans``) teach what a task asks for, and instructions on its
-topic. Rehearsal questions of the corpus, each with the best of many plans by exact reward, teach how many steps pay,
-and recursion. The pool of every example is drawn anew, so that a plan never relies on a role that may be empty.
+It learns from two sources. Workflows written by hand (``plans``) teach what kind of work a task asks for, in general
+words: so small a model garbles what is special about a task, and ``{question}`` brings that. Rehearsal questions, each
+with the best of all shapes and workers by exact chance, teach how many steps pay, and recursion. The pool of every
+example is drawn anew, so that a plan never relies on a role that may be empty.
 
 The base is a GGUF file. Its weights are read as they are there, quantised once, and stay frozen: the adapter learns
 beside the very numbers that it is used with. It is written as ``adapter.gguf``, which llama.cpp loads with the base.
@@ -15,7 +16,7 @@ import random
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,22 @@ from transformers.utils import logging as transformers_logging
 
 from conductor_core.chat.messages import Message, ParentPlan, PlanRequest
 from conductor_core.conductors.catalogue import NO_BASE
+from conductor_core.conductors.grammar import choices_of
 from conductor_core.conductors.prompts import roles_prompt
-from conductor_core.conductors.roles import ROLES
+from conductor_core.conductors.roles import ROLES, numbering
 from conductor_core.errors import BadInput
 from conductor_core.inference.gguf_file import GgufFault, read_header
 from conductor_core.lab.records.training import Stage, Started
 from conductor_core.lab.training.config import AdapterConfig, PoolDraw, TrainingConfig, common
-from conductor_core.lab.training.corpus.plans import TrainingExample, draw_present, draw_stop, examples, specs
+from conductor_core.lab.training.corpus.plans import (
+    STEP_COST,
+    Plan,
+    PlannedStep,
+    TrainingExample,
+    draw_present,
+    examples,
+    specs,
+)
 from conductor_core.lab.training.corpus.wording import choose, table
 from conductor_core.lab.training.folder import SafeCheckpoints, held, latest_checkpoint, writing
 from conductor_core.lab.training.recorder import (
@@ -61,6 +71,9 @@ from conductor_core.lab.training.recorder import (
     without_console,
 )
 from conductor_core.lab.training.supervised import IGNORED, Batched, Row, rounded, token_ids
+from conductor_core.rehearsal import RehearsalTask
+from conductor_core.rehearsal.exact import success_chance
+from conductor_core.rehearsal.reading import read_role
 from conductor_core.settings import Settings, small_base
 from conductor_core.workflow.model import QUESTION
 
@@ -113,9 +126,13 @@ def learned_examples(config: AdapterConfig, seed: int) -> list[Example]:
         for epoch in range(config.epochs)
         for number, row in enumerate(learned)
     ]
-    rehearsed = (each for each in examples(seed) if each.task.rehearsal is not None)
-    found += [_taught(each) for each in itertools.islice(rehearsed, config.rehearsal)]
-    return found + [_taught(each) for each in itertools.islice(_rounds(seed), config.rounds)]
+    rehearsed = (
+        rehearsal_example(each.task.rehearsal, each.task.way, each.request)
+        for each in examples(seed)
+        if each.task.rehearsal is not None and each.request.parent is None
+    )
+    found += itertools.islice(rehearsed, config.rehearsal)
+    return found + list(itertools.islice(_rounds(seed), config.rounds))
 
 
 def held_out_examples(config: AdapterConfig, seed: int) -> list[Example]:
@@ -160,20 +177,111 @@ def _settled(request: PlanRequest, completion: str, rng: random.Random) -> Examp
     """Returns an inner round after ``completion`` whose last response answers the task, so that it stops."""
     response = choose(rng.choice(table("hints")["settled"]), rng).replace("<n>", str(rng.randint(2, 999)))
     parent = ParentPlan(plan=completion.partition("\n")[2], last_response=response)
-    return Example(roles_prompt(request.model_copy(update={"parent": parent})), draw_stop(rng).completion())
+    return Example(roles_prompt(request.model_copy(update={"parent": parent})), Plan(SETTLED, ()).completion())
 
 
-def _rounds(seed: int) -> Iterator[TrainingExample]:
+# Plans for rehearsal questions. Few fixed instructions, so that all that differs is the shape, and who does what.
+
+ALONE = "Solve this step by step and give the answer: {question}"
+OUTLINE = "Outline the steps that lead to the answer, without solving it yet: {question}"
+FOLLOW = "Follow the outline above and give the full solution: {question}"
+CHECK = "Check the result above by another way, correct it and give the final answer: {question}"
+SECOND = "Work this out independently and give the answer: {question}"
+SETTLE = "Compare the answers above, settle where they differ and give the final answer: {question}"
+AGAIN = "Keep the answer above if it is certain, else organise another round of work: {question}"
+# The same call would get the same answer, so a second round asks in other words.
+ANEW = {
+    ALONE: "Solve this anew, by another way, and give the answer: {question}",
+    OUTLINE: "Outline another way to the answer, without solving it yet: {question}",
+    FOLLOW: "Follow the new outline above and give the full solution: {question}",
+    CHECK: "Check the new result above, correct it and give the final answer: {question}",
+    SECOND: "Work this out once more, independently, and give the answer: {question}",
+    SETTLE: "Compare the new answers above, settle where they differ and give the final answer: {question}",
+}
+SHAPES: dict[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
+    "one answer is enough": ((ALONE, ()),),
+    "solve it, then check the result": ((ALONE, ()), (CHECK, (0,))),
+    "outline it, then solve it": ((OUTLINE, ()), (FOLLOW, (0,))),
+    "outline it, solve it, then check the result": ((OUTLINE, ()), (FOLLOW, (0,)), (CHECK, (0, 1))),
+    "take two answers, then settle": ((ALONE, ()), (SECOND, ()), (SETTLE, (0, 1))),
+}
+"""Instructions and access lists, by the words that name the shape in the line of thought."""
+_OF_WAY = {
+    None: tuple(SHAPES),
+    "brief": tuple(SHAPES)[:1],
+    "verified": (tuple(SHAPES)[1], tuple(SHAPES)[3]),
+    "staged": tuple(SHAPES)[3:4],
+    "opinions": tuple(SHAPES)[4:],
+}
+_FIGURES = "Compute what is asked, step by step and with units: {question}"
+_FAMILIES = {
+    "algebra": ("An algebra problem", ALONE),
+    "arithmetic": ("A word problem", _FIGURES),
+    "code": ("A small function", "Write the function asked for, with a short explanation: {question}"),
+    "comparison": ("A comparison of costs", ALONE),
+    "facts": ("A simple fact", "Give the fact asked for, briefly and without guessing: {question}"),
+    "format": ("An exact form", "Write exactly what is asked for, in the form asked for: {question}"),
+    "journey": ("A word problem on time and distance", ALONE),
+    "multi_hop": ("A chain of given facts", "Follow the given facts one after another to the answer: {question}"),
+    "planning": ("A schedule of jobs", "Work out the schedule asked for, within the limits given: {question}"),
+    "table": ("Figures in a table", _FIGURES),
+}
+"""What a question of the rehearsal world is called, and how a worker is asked for its answer."""
+
+
+def rehearsal_example(question: RehearsalTask, way: str | None, request: PlanRequest) -> Example:
+    """Returns ``question`` with the shape and workers of the highest exact chance, less what the steps cost."""
+    kind, alone = _FAMILIES[question.family]
+    shapes = [each for each in _OF_WAY[way] if len(SHAPES[each]) <= request.max_steps] or list(SHAPES)[:1]
+    present = choices_of(numbering(request.agents), recursion=False)
+    plans = [
+        Plan(
+            f"{kind}; {shape}.",
+            tuple(
+                PlannedStep(alone if words == ALONE else words, worker, reads)
+                for (words, reads), worker in zip(SHAPES[shape], workers, strict=True)
+            ),
+        )
+        for shape in shapes
+        for workers in itertools.product(present, repeat=len(SHAPES[shape]))
+    ]
+
+    def worth(plan: Plan) -> float:
+        return round(success_chance(question, plan.workflow()) - STEP_COST * (len(plan.steps) - 1), 9)
+
+    return Example(roles_prompt(request), max(plans, key=worth).completion())
+
+
+def _rounds(seed: int) -> Iterator[Example]:
+    """Yields rounds of recursions, told in the words above. Those that these words cannot tell apart are left out."""
     from conductor_core.lab.training.tiny.recursion import draw_inner_round, draw_outer_rounds
 
     pool, step_cost = PoolDraw(whole_share=0.5, full_steps_share=0.8), 0.005
     for number in itertools.count():
-        yield draw_inner_round(random.Random(f"{seed}/inner/{number}"), pool, step_cost)
-        yield from draw_outer_rounds(random.Random(f"{seed}/outer/{number}"), pool, step_cost)
+        yield from _told(draw_inner_round(random.Random(f"{seed}/inner/{number}"), pool, step_cost))
+        for outer in draw_outer_rounds(random.Random(f"{seed}/outer/{number}"), pool, step_cost):
+            if any(step.ordinal == len(ROLES) for step in outer.plan.steps):
+                yield from _told(outer)
 
 
-def _taught(drawn: TrainingExample) -> Example:
-    return Example(roles_prompt(drawn.request), drawn.completion.strip())
+def _told(drawn: TrainingExample) -> Iterator[Example]:
+    if drawn.request.parent is None:
+        thought = "A hard question; work it out, and again if in doubt."
+    else:
+        thought = "An answer in doubt; work it out anew." if drawn.plan.steps else SETTLED
+    words: list[str] = []
+    for step in drawn.plan.steps:
+        wanted = FOLLOW if step.access_list else SECOND if ALONE in words else ALONE
+        wanted = {"plan": OUTLINE, "verify": CHECK, "aggregate": SETTLE}.get(read_role(step.instruction), wanted)
+        words.append(AGAIN if step.ordinal == len(ROLES) else wanted)
+    if len(set(words)) == len(words):
+        if drawn.request.parent is not None:
+            words = [ANEW.get(each, each) for each in words]
+        steps = (replace(step, instruction=told) for step, told in zip(drawn.plan.steps, words, strict=True))
+        yield Example(roles_prompt(drawn.request), Plan(thought, tuple(steps)).completion())
+
+
+SETTLED = "The answer above is complete; nothing more is needed."
 
 
 # The model.

@@ -1,6 +1,7 @@
 """The training of ``small``: what it learns from, a stop and its continuation, and an adapter that llama.cpp reads."""
 
 import asyncio
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ from transformers import TrainerCallback
 
 from conductor_core.chat.messages import Message, TextDelta, WorkerSpec
 from conductor_core.conductors.grammar import PlanShape
-from conductor_core.conductors.roles import ROLES
+from conductor_core.conductors.roles import ROLES, numbering
 from conductor_core.errors import BadInput
 from conductor_core.inference.gguf_file import read_header
 from conductor_core.inference.llama import shared_llama
 from conductor_core.lab.records.training import read_record
 from conductor_core.lab.training import small
 from conductor_core.lab.training.config import AdapterConfig, Optimiser, TrainingConfig
+from conductor_core.lab.training.corpus.plans import examples
+from conductor_core.rehearsal.exact import success_chance
 from conductor_core.workers.pool import GgufWorker
+from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
 from tests.support.grammars import accepts
@@ -74,6 +78,26 @@ def test_the_grammar_of_its_plans_lets_it_write_what_it_learned() -> None:
         if "Last response: " not in example.prompt[1].text:
             shape = PlanShape(choices=tuple(range(7)), max_steps=8, task_first=True)
             assert accepts(shape, example.completion), row["task"]
+
+
+def test_a_rehearsal_question_gets_a_plan_as_good_as_any_worker_alone() -> None:
+    asked = (each for each in examples(5) if each.task.rehearsal is not None and each.request.parent is None)
+    for drawn in itertools.islice(asked, 12):
+        question = drawn.task.rehearsal
+        assert question is not None
+        example = small.rehearsal_example(question, None, drawn.request)
+        checked = validate(
+            parse_completion(example.completion),
+            numbering(drawn.request.agents),
+            max_steps=drawn.request.max_steps,
+            allow_recursion=False,
+        )
+        assert checked.workflow is not None, checked.faults
+        alone = max(
+            success_chance(question, Workflow(steps=(Step(instruction=small.ALONE, agent=worker.name),)))
+            for worker in drawn.request.agents
+        )
+        assert success_chance(question, checked.workflow) >= alone - 1e-9
 
 
 def test_a_stopped_training_continues_to_the_same_adapter(
