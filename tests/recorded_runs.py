@@ -64,7 +64,7 @@ def engine() -> Iterator[Engine]:
             store.close()
 
 
-REAL_TASK = "Write a Python function that returns the n-th Fibonacci number."
+REAL_TASK = "Write a Python function median(values) for lists of any length, the empty list included, and check it."
 
 
 def make(engine: Engine) -> dict[str, RunTrace]:
@@ -81,7 +81,8 @@ def make(engine: Engine) -> dict[str, RunTrace]:
 def make_real(engine: Engine, coder: str, writer: str) -> RunTrace:
     """Carries out the run with real models, files of the models folder, named without ``.gguf``."""
     workers = (
-        ("coder", coder, "writes, explains and checks code"),
+        ("coder", coder, "writes and explains code"),
+        ("checker", coder, "checks work for mistakes"),
         ("writer", writer, "writes and rewrites texts"),
     )
     specs = [

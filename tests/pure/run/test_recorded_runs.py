@@ -94,7 +94,7 @@ def test_they_say_that_they_are_recorded_and_whether_simulated_name_nobody_and_a
 def test_a_text_streamed_at_a_pace_that_can_be_read(traces: list[RunTrace]) -> None:
     for trace, events in zip(traces, recorded_runs(), strict=True):
         assert trace.duration_ms is not None
-        assert 3_000 < trace.duration_ms < 60_000
+        assert 3_000 < trace.duration_ms < 120_000
         written = [event.at_ms for event in events if event.kind == "step.delta"]
         assert len(written) > 20
 
