@@ -6,9 +6,9 @@ number changes.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from conductor_core.engine.request import pinned_output
 from conductor_core.errors import InspectorError
@@ -228,6 +228,18 @@ class Change(BaseModel):
     by: int = 0
     text: str = Field(default="", max_length=MOST_CHARACTERS)
     agent: str = Field(default="", max_length=200)
+
+    @model_validator(mode="after")
+    def _says_all(self) -> Self:
+        """Raises: ValueError for a change without what its kind is about: an output would else become empty."""
+        if (needed := _NEEDED.get(self.kind)) and needed not in self.model_fields_set:
+            raise ValueError(f"{self.kind} without {needed}")
+        return self
+
+
+_NEEDED = {
+    "give": "read", "cut": "read", "instruct": "text", "write": "text", "assign": "agent", "move": "to", "shift": "by",
+}  # fmt: skip
 
 
 class Sent(BaseModel):

@@ -163,6 +163,10 @@ def test_what_a_browser_should_not_send_is_no_change() -> None:
         good | {"changes": [change | {"step": "1"}]},
         good | {"changes": [change | {"number": True}]},
         good | {"changes": [change] * 1000},
+        *(
+            good | {"changes": [{"number": 1, "kind": kind, "step": 1}]}
+            for kind in ("write", "instruct", "assign", "give", "cut", "move", "shift")
+        ),
     )
     for value in values:
         assert draft.read_sent(value) is None
