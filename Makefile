@@ -132,7 +132,7 @@ film: $(VENV)/.dev
 demo: $(VENV)/.dev
 	$(BIN)/python -m tests.demo_page
 
-# Makes the three runs that come with the program again. Run it after a change of the simulated workers.
+# Makes the two simulated runs that come with the program again. Run it after a change of the simulated workers.
 recorded-runs: $(VENV)/.dev
 	$(BIN)/python -m tests.recorded_runs
 
