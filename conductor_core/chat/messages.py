@@ -455,11 +455,36 @@ class Departure(Frozen):
                 return f"The server sent a field that is not known here, {self.what}; it is kept in the record."
 
 
+class ToolSpec(Frozen):
+    """A tool that workers are offered. The client that brought it carries its calls out.
+
+    Attributes:
+        parameters: JSON Schema of its arguments, an object.
+        custom: whether the client wants one text instead of arguments; workers then see a function of one text,
+            ``input``.
+    """
+
+    name: str = Field(min_length=1, max_length=256)
+    description: str = ""
+    parameters: Mapping[str, Any] = Field(default_factory=dict)
+    strict: bool | None = None
+    custom: bool = False
+
+
+class ToolOffer(Frozen):
+    """What a worker may call instead of answering. ``choice``: ``auto``, ``none``, ``required``, or a tool's name."""
+
+    tools: tuple[ToolSpec, ...]
+    choice: str = "auto"
+
+
 class ToolCall(Frozen):
-    """A tool that a model called although it was offered none. The call is recorded as it came, and is not run."""
+    """A tool that a model called. ``call_id``: unique over all runs; empty if no tool was offered to it: then the call
+    is recorded as it came, and nobody carries it out."""
 
     name: str
     arguments: str = ""
+    call_id: str = ""
 
 
 class Weights(Frozen):

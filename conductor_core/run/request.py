@@ -12,11 +12,11 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, Field, NonNegativeInt, model_validator
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, model_validator
 
-from conductor_core.chat.messages import ImagePart, Message, OnIncomplete, conversation_of, images_in
+from conductor_core.chat.messages import ImagePart, Message, OnIncomplete, ToolSpec, conversation_of, images_in
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Actor, Caller, Caused, Door, local_actor
 from conductor_core.run.values import BatchRow, Limits, Path, PoolInfo, label
@@ -281,6 +281,43 @@ LEAST_PLANS, USUAL_PLANS, MOST_PLANS = 2, 4, 8
 """How many plans can be asked for at once, for one task."""
 
 
+class AnswerRules(Frozen):
+    """What a client demands of the answer. It binds the step that gives it, and no other.
+
+    Attributes:
+        max_tokens: of the answer. stop: texts before which it ends.
+        form: ``json``: any JSON object; ``schema``: JSON that fits ``json_schema``.
+        schema_name: as the client calls the schema.
+    """
+
+    max_tokens: PositiveInt | None = None
+    stop: tuple[str, ...] = ()
+    form: Literal["text", "json", "schema"] = "text"
+    json_schema: Mapping[str, Any] | None = None
+    schema_name: str = ""
+
+    def __bool__(self) -> bool:
+        return self != AnswerRules()
+
+
+class ClientRequest(Frozen):
+    """How a request reached the endpoint (``conductor_core.serving``), so that its answer can be told again.
+
+    Attributes:
+        model: the served model's id, as asked for.
+        store: whether the response can be retrieved later.
+        summaries: whether the client is told of plan and steps as summaries of reasoning.
+        echoed: fields of the request that the answer repeats.
+    """
+
+    api: Literal["chat", "responses", "messages"]
+    model: str
+    store: bool = True
+    summaries: bool = True
+    previous_response_id: str | None = None
+    echoed: Mapping[str, Any] = Field(default_factory=dict)
+
+
 class WhatIsAsked(BaseModel):
     """What a run is asked, in its request and in its trace.
 
@@ -298,6 +335,12 @@ class WhatIsAsked(BaseModel):
         purpose: what the run is for besides its task, for instance an evaluation; empty if somebody asked for it.
         plan_temperature: what a Conductor without a temperature of its own writes its first plan with; None: as always.
         overrides: what is done otherwise with single steps of ``workflow``: asked afresh, given, or the last.
+        system: what a client tells every model that is told the task, and the one that answers.
+        tools: the client's own, which every worker is offered. tool_choice: as ``ToolOffer.choice``; what it demands
+            holds for the first turn of the step that answers.
+        rules: what the answer has to be.
+        client: how the request came to the endpoint; None: it did not.
+        conversation_id: of the run that began the conversation; None: it is in none, or begins one.
     """
 
     task: str
@@ -316,6 +359,12 @@ class WhatIsAsked(BaseModel):
     purpose: str = ""
     plan_temperature: float | None = Field(None, ge=0, le=MOST_TEMPERATURE, allow_inf_nan=False)
     overrides: Overrides = Overrides()
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: str = "auto"
+    rules: AnswerRules = AnswerRules()
+    client: ClientRequest | None = None
+    conversation_id: str | None = None
 
     @property
     def caller(self) -> Caller:

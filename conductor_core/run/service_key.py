@@ -1,0 +1,52 @@
+"""Service keys: who may use the endpoint, and how much. Only a key's digest is kept."""
+
+from datetime import datetime
+from typing import Protocol
+
+from pydantic import Field, NonNegativeFloat, PositiveInt
+
+from conductor_core.run.actor import Actor, Caller
+from conductor_core.workflow.model import Frozen
+
+
+class ServiceKey(Frozen):
+    """A key, without what it is.
+
+    Attributes:
+        id: never given twice; the actor's id in records.
+        models: served models that it may ask; None: all. excluded_providers: kinds or hosts of workers that its
+            requests never reach.
+        usd_per_day, tokens_per_day: what its runs may spend in a day of UTC; None: no limit.
+        requests_per_minute: None: no limit.
+    """
+
+    id: str
+    name: str = Field(min_length=1, max_length=80)
+    created_at_utc: datetime
+    revoked_at_utc: datetime | None = None
+    created_by: Caller = Caller()
+    models: tuple[str, ...] | None = None
+    excluded_providers: tuple[str, ...] = ()
+    usd_per_day: NonNegativeFloat | None = None
+    tokens_per_day: PositiveInt | None = None
+    requests_per_minute: PositiveInt | None = None
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(kind="service", id=self.id, name=self.name)
+
+
+class Keys(Protocol):
+    """Where keys are kept. Each method blocks and raises StoreError."""
+
+    def any(self) -> bool:
+        """Whether a key was ever created, revoked ones included: then a request needs one."""
+
+    def find(self, key: str) -> ServiceKey | None:
+        """Returns the key that reads so and is not revoked, in a time that does not tell how much of it is right."""
+
+    def current(self, key_id: str) -> ServiceKey | None:
+        """Returns the key as it is now; None once it is revoked."""
+
+    def spent_today(self, key_id: str) -> tuple[float, int]:
+        """Returns the known USD and the tokens of the key's runs of this day of UTC, of ended and running ones."""

@@ -1,0 +1,1 @@
+"""The endpoint: OpenAI's chat completions and responses and Anthropic's messages, each answered by a run."""

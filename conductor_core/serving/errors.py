@@ -1,0 +1,59 @@
+"""What goes wrong with a request, and how each API says it."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Api = Literal["chat", "responses", "messages"]
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+}
+_OPENAI_TYPES = {500: "server_error", 503: "server_error"}
+ANTHROPIC_STATUSES = {503: 529}
+"""Anthropic's own number where the protocols differ."""
+
+
+@dataclass
+class ApiError(Exception):
+    """A refused or failed request.
+
+    Attributes:
+        status: of HTTP, as OpenAI numbers it.
+        message: one sentence that names the fault and what to do.
+        code: a word for programs. param: the field at fault.
+        retry_after_s: when the same request may be sent again; None: nobody says.
+        may_retry: False: an SDK must not repeat it by itself, because workers were paid.
+        run_id: of the run that failed; None: there is none.
+    """
+
+    status: int
+    message: str
+    code: str | None = None
+    param: str | None = None
+    retry_after_s: float | None = None
+    may_retry: bool = True
+    run_id: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.message)
+
+    @property
+    def type(self) -> str:
+        return _OPENAI_TYPES.get(self.status) or _TYPES.get(self.status, "api_error")
+
+    def document(self, api: Api, request_id: str) -> dict[str, Any]:
+        """Returns the body in the shape of ``api``; all four keys of OpenAI's are always there."""
+        if api == "messages":
+            error = {"type": _TYPES.get(self.status, "api_error"), "message": self.message}
+            return {"type": "error", "error": error, "request_id": request_id}
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
