@@ -12,6 +12,7 @@ from conductor_core.serving.asked import Asked
 from conductor_core.serving.outcome import Beat, Began, Called, Ended, Outcome, Spending, Summary, Text, made_id
 from conductor_core.serving.outcome import Part as Told
 from conductor_core.serving.reading import (
+    MOST_TOOLS,
     Conversation,
     Fields,
     Images,
@@ -93,7 +94,7 @@ def _rules(fields: Fields) -> AnswerRules:
 
 def _tools(fields: Fields) -> tuple[ToolSpec, ...]:
     tools: list[ToolSpec] = []
-    for each in fields.tables("tools") or ():
+    for each in fields.tables("tools", MOST_TOOLS) or ():
         match each.needed_text("type"):
             case "function":
                 tools.append(function_tool(each.needed_table("function")))

@@ -17,6 +17,7 @@ from conductor_core.serving.asked import Asked, Effort
 from conductor_core.serving.outcome import Beat, Began, Called, Ended, Finish, Outcome, Spending, Summary, Text, made_id
 from conductor_core.serving.outcome import Part as Told
 from conductor_core.serving.reading import (
+    MOST_TOOLS,
     Conversation,
     Fields,
     Images,
@@ -105,7 +106,7 @@ def _rules(fields: Fields) -> tuple[AnswerRules, Effort | None]:
 
 def _tools(fields: Fields) -> tuple[ToolSpec, ...]:
     """Returns the client's tools. Anthropic's own have another type and no schema, and are left out."""
-    listed = fields.tables("tools") or ()
+    listed = fields.tables("tools", MOST_TOOLS) or ()
     return distinct(function_tool(each, "input_schema") for each in listed if each.text("type") in (None, "custom"))
 
 
