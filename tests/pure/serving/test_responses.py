@@ -25,6 +25,7 @@ from conductor_core.serving.outcome import (
     Part,
     Row,
     Spending,
+    Status,
     Summary,
     Text,
     named,
@@ -153,7 +154,8 @@ def told(draw: st.DrawFn) -> list[Part]:
     parts += [Text(piece) for piece in text]
     for place in draw(st.lists(st.integers(0, len(parts)), max_size=3)):
         parts.insert(place, Beat())
-    status = draw(st.sampled_from(["completed", "incomplete", "failed", "cancelled"]))
+    ends: tuple[Status, ...] = ("completed", "incomplete", "failed", "cancelled")
+    status = draw(st.sampled_from(ends))
     refusal = draw(TEXTS)
     calls = [replace(each, number=7 + at, call_id=f"call_{at}", name=f"f{at}") for at, each in enumerate(draw(CALLS))]
     error = ApiError(draw(st.sampled_from([400, 429, 500])), "It failed.") if status == "failed" else None
@@ -252,7 +254,15 @@ def test_an_end_that_is_not_what_was_streamed_is_refused() -> None:
 def test_the_events_of_reasoning_a_message_and_two_calls_come_in_their_order() -> None:
     calls = (Called(0, "call_a", "f", '{"a": 1}'), Called(1, "call_b", "apply_patch", "*** Begin", custom=True))
     end = replace(BEGUN, status="completed", summaries=("ab", "c"), text="hi", calls=calls, finish="tool_calls")
-    parts = [Began(BEGUN), Summary(0, "a"), Summary(0, "b"), Summary(1, "c"), Text("h"), Text("i"), Ended(end)]
+    parts: list[Part] = [
+        Began(BEGUN),
+        Summary(0, "a"),
+        Summary(0, "b"),
+        Summary(1, "c"),
+        Text("h"),
+        Text("i"),
+        Ended(end),
+    ]
     assert [event["type"].removeprefix("response.") for event in fed(Stream(), parts)] == [
         "created",
         "in_progress",
