@@ -1,4 +1,4 @@
-"""How the endpoint answers beside its streams: JSON, the headers of every answer, and errors in the shape of the API."""
+"""How the endpoint answers beside its streams: JSON, the headers of every answer, errors in the shape of each API."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from conductor_core.serving.errors import ANTHROPIC_STATUSES, ApiError, Api
+from conductor_core.serving.errors import ANTHROPIC_STATUSES, Api, ApiError
 
 ROOT = "/v1"
 

@@ -58,7 +58,9 @@ class ServedModel(Frozen):
 
 PRESETS = (
     ServedModel(id=_USUAL, max_steps=2, max_depth=0, description="A short plan: at most two steps"),
-    ServedModel(id=_ULTRA, max_steps=5, max_depth=1, description="Plans of up to five steps, one round below the first"),
+    ServedModel(
+        id=_ULTRA, max_steps=5, max_depth=1, description="Plans of up to five steps, one round below the first"
+    ),
 )
 
 
@@ -155,7 +157,7 @@ class ServedModels:
 # As clients list them.
 
 
-def listed(model: ServedModel, model_id: str) -> dict[str, Any]:
+def listed(model_id: str, model: ServedModel) -> dict[str, Any]:
     """Returns a model in OpenAI's shape."""
     price = None if model.price is None else {"input": model.price.input, "output": model.price.output}
     return {
@@ -167,11 +169,11 @@ def listed(model: ServedModel, model_id: str) -> dict[str, Any]:
     }
 
 
-def listed_for_anthropic(model: ServedModel, model_id: str) -> dict[str, Any]:
+def listed_for_anthropic(model_id: str, model: ServedModel) -> dict[str, Any]:
     return {
         "type": "model",
         "id": model_id,
-        "display_name": model_id,
+        "display_name": model.description or model_id,
         "created_at": CREATED.isoformat().replace("+00:00", "Z"),
         "lifecycle": "active",
     }
