@@ -63,6 +63,7 @@ _UNSUPPORTED = {
     "prompt": "stored prompts are not available; send instructions",
     "top_logprobs": "probabilities of tokens are not available",
 }
+_SUMMARIES = ("auto", "concise", "detailed")
 _HOSTED = ("_call", "_call_output", "_output", "_approval_request", "_approval_response")
 _HISTORY = frozenset(
     {"reasoning", "additional_tools", "compaction_trigger", "configuration_update", "mcp_list_tools", "program"}
@@ -248,7 +249,7 @@ def _tools(fields: Fields) -> tuple[tuple[ToolSpec, ...], str]:
     tools = distinct(tool for tool in listed if tool is not None)
     given = fields.get("tool_choice")
     if given is None or isinstance(given, str):
-        return tools, tool_choice(given or "auto", tools, fields)
+        return tools, tool_choice("auto" if given is None else given, tools, fields)
     if not isinstance(given, dict):
         raise fields.wrong_type("tool_choice", "a string or an object")
     choice = fields.needed_table("tool_choice")
@@ -288,7 +289,7 @@ def _echoed(fields: Fields) -> dict[str, Any]:
         "safety_identifier": fields.text("safety_identifier"),
         "store": fields.flag("store") is not False,
         "text": _echoed_text(fields.table("text")),
-        "tool_choice": fields.get("tool_choice"),
+        "tool_choice": _echoed_choice(fields.get("tool_choice")),
         "tools": [echo for each in fields.tables("tools") or [] if (echo := _echoed_tool(each)) is not None],
         "truncation": fields.choice("truncation", ("auto", "disabled")),
         "user": fields.text("user"),
@@ -299,7 +300,10 @@ def _echoed(fields: Fields) -> dict[str, Any]:
 
 
 def _echoed_reasoning(reasoning: Fields | None) -> dict[str, Any] | None:
-    return None if reasoning is None else {"effort": reasoning.text("effort"), "summary": reasoning.text("summary")}
+    if reasoning is None:
+        return None
+    summary = reasoning.text("summary")
+    return {"effort": reasoning.text("effort"), "summary": summary if summary in _SUMMARIES else None}
 
 
 def _echoed_text(text: Fields | None) -> dict[str, Any] | None:
@@ -308,12 +312,26 @@ def _echoed_text(text: Fields | None) -> dict[str, Any] | None:
     form = text.table("format")
     echo: dict[str, Any] = {"format": {"type": "text"}}
     if form is not None and form.get("type") == "json_schema":
-        names = ("type", "name", "description", "schema")
-        echo["format"] = {name: form.get(name) for name in names} | {"strict": bool(form.flag("strict"))}
+        told = {"name": form.get("name") or "schema", "description": form.text("description")}
+        echo["format"] = {
+            "type": "json_schema",
+            **told,
+            "schema": form.get("schema"),
+            "strict": bool(form.flag("strict")),
+        }
     elif form is not None:
         echo["format"] = {"type": form.get("type")}
-    verbosity = text.text("verbosity")
+    verbosity = text.choice("verbosity", ("low", "medium", "high"))
     return echo if verbosity is None else echo | {"verbosity": verbosity}
+
+
+def _echoed_choice(given: Any) -> Any:
+    """Returns a choice that ``_tools`` took; one of OpenAI's own tools is as none."""
+    if not isinstance(given, dict):
+        return given
+    if given["type"] == "allowed_tools":
+        return {"type": "allowed_tools", "mode": given.get("mode") or "auto", "tools": given.get("tools") or []}
+    return {"type": given["type"], "name": given["name"]} if given["type"] in ("function", "custom") else "auto"
 
 
 def _echoed_tool(tool: Fields) -> dict[str, Any] | None:
