@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from conductor_core.chat.messages import ToolSpec
+from conductor_core.chat.messages import AnswerRules, ToolSpec
 from conductor_core.run.actor import Actor
-from conductor_core.run.request import AnswerRules, ClientRequest
+from conductor_core.run.request import ClientRequest
 from conductor_core.serving.errors import ApiError
 
 # Ids. They name the run and the response, so that any process with the database can find both.
