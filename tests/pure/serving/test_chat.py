@@ -294,9 +294,9 @@ def test_the_sdk_puts_a_stream_together() -> None:
     stream = Stream(include_usage=True)
     body = b"".join(written for part in parts(ended) for written in stream.feed(part))
     transport = httpx2.MockTransport(lambda _: response(body, kind="text/event-stream"))
-    with OpenAI(api_key="x", base_url="http://t/v1", http_client=httpx2.Client(transport=transport)) as client:
-        with client.chat.completions.stream(model="fugu", messages=[]) as told:
-            read_ = told.get_final_completion()
+    client = OpenAI(api_key="x", base_url="http://t/v1", http_client=httpx2.Client(transport=transport))
+    with client, client.chat.completions.stream(model="fugu", messages=[]) as told:
+        read_ = told.get_final_completion()
     assert read_.choices[0].message.content == "Hello\n\n"
     calls = read_.choices[0].message.tool_calls or []
     assert [call.function.arguments for call in calls] == ['{"at": "x"}', "{}"]
@@ -321,6 +321,16 @@ def test_a_failed_stream_ends_in_the_error() -> None:
     assert last["error"]["code"] == "schema_mismatch"
     assert "choices" not in last
     assert last["conductor"]["trace_id"] == RUN
+
+
+def test_a_stream_that_breaks_names_the_run_if_it_began() -> None:
+    stream = Stream()
+    broken, done = stream.fault(FAILED)
+    assert b"schema_mismatch" in broken
+    assert b"conductor" not in broken
+    assert done == b"data: [DONE]\n\n"
+    stream.feed(next(parts(outcome("chat"))))
+    assert RUN.encode() in stream.fault(FAILED)[0]
 
 
 def test_a_refusal_is_streamed_as_one() -> None:
