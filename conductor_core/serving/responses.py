@@ -296,7 +296,10 @@ def _echoed(fields: Fields) -> dict[str, Any]:
     }
     for name in ("frequency_penalty", "presence_penalty", "temperature", "top_p"):
         said[name] = fields.number(name)
-    return {**_NEVER_NULL, **{name: value for name, value in said.items() if value is not None or name in _MAY_BE_NULL}}
+    return {
+        **_never_null(),
+        **{name: value for name, value in said.items() if value is not None or name in _MAY_BE_NULL},
+    }
 
 
 def _echoed_reasoning(reasoning: Fields | None) -> dict[str, Any] | None:
@@ -340,27 +343,20 @@ def _echoed_tool(tool: Fields) -> dict[str, Any] | None:
         case "function":
             return {**common, "parameters": tool.get("parameters") or {}, "strict": bool(tool.flag("strict"))}
         case "custom":
-            return {**common, "format": tool.get("format") or {"type": "text"}}
+            return {**common, "format": _echoed_input_format(tool.table("format"))}
     return None
+
+
+def _echoed_input_format(form: Fields | None) -> dict[str, Any]:
+    if form is None or form.get("type") != "grammar":
+        return {"type": "text"}
+    grammar = form.table("grammar") or form
+    syntax = "regex" if grammar.get("syntax") == "regex" else "lark"
+    return {"type": "grammar", "syntax": syntax, "definition": grammar.get("definition")}
 
 
 # What a response is.
 
-_NEVER_NULL: Mapping[str, Any] = {
-    "background": False,
-    "frequency_penalty": 0.0,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "presence_penalty": 0.0,
-    "service_tier": "default",
-    "temperature": 1.0,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_logprobs": 0,
-    "top_p": 1.0,
-    "truncation": "disabled",
-}
 _MAY_BE_NULL = (
     "instructions",
     "max_output_tokens",
@@ -372,6 +368,25 @@ _MAY_BE_NULL = (
 )
 _ENDS: Mapping[str, str] = {"completed": "response.completed", "failed": "response.failed"}
 """The last event by the response's status; all else ends incomplete."""
+
+
+def _never_null() -> dict[str, Any]:
+    """Returns what a request may set, as OpenAI has it where the request says nothing."""
+    return {
+        "background": False,
+        "frequency_penalty": 0.0,
+        "metadata": {},
+        "parallel_tool_calls": True,
+        "presence_penalty": 0.0,
+        "service_tier": "default",
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_logprobs": 0,
+        "top_p": 1.0,
+        "truncation": "disabled",
+    }
 
 
 def whole(outcome: Outcome) -> dict[str, Any]:
@@ -390,7 +405,7 @@ def whole(outcome: Outcome) -> dict[str, Any]:
         "output": _output(outcome),
         "previous_response_id": client.previous_response_id,
         "store": client.store,
-        **{name: said.get(name, value) for name, value in _NEVER_NULL.items()},
+        **{name: said.get(name, value) for name, value in _never_null().items()},
         **{name: said.get(name) for name in _MAY_BE_NULL},
         "usage": None if outcome.status == "in_progress" else _usage(outcome.spending),
         "conductor": outcome.conductor,
