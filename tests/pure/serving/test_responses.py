@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import omit
+from openai._streaming import SSEDecoder
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
@@ -194,8 +195,13 @@ def test_openais_package_reads_each_event_and_ends_with_the_same_output(parts: l
     state: ResponseStreamState[Any] = ResponseStreamState(input_tools=omit, text_format=omit)
     response = whole(outcome_of(parts))
     Response.model_validate(_plain(response))
-    for event in fed(Stream(), parts):
-        state.handle_event(EVENTS.validate_python(_plain(event)))
+    stream = Stream()
+    raw = [event for part in parts for event in stream.feed(part)]
+    decoded = list(SSEDecoder().iter_bytes(iter(raw)))
+    assert len(decoded) == len(raw)
+    for event in decoded:
+        assert event.event == event.json()["type"]
+        state.handle_event(EVENTS.validate_python(_plain(event.json())))
     completed = state._completed_response
     if response["status"] != "completed":
         assert completed is None
