@@ -195,6 +195,15 @@ class Fields:
                 raise refused(f"{place}[{index}]", f"expected an object, got {_kind(item)}", "invalid_type")
         return [Fields(item, f"{place}[{index}]") for index, item in enumerate(value)]
 
+    def parts(self, name: str) -> "str | list[Fields]":
+        """Returns what a message says: a text, or a list of parts. Null is an empty list."""
+        value = self.values.get(name)
+        if isinstance(value, str):
+            return value
+        if value is not None and not isinstance(value, list):
+            raise self.wrong_type(name, "a string or an array of parts")
+        return self.tables(name) or []
+
     def texts(self, name: str, most: int) -> tuple[str, ...]:
         """Returns a list of texts, none of them empty; () where there is none."""
         value = self.values.get(name)
@@ -308,6 +317,13 @@ def _image(data: str, param: str) -> LoadedImage:
 
 
 # Tools.
+
+
+def result_parts(call_id: str, parts: Sequence[TextPart | ImagePart], *, is_error: bool = False) -> list[Part]:
+    """Returns what a tool gave back: its text, which describes its images, and these after it."""
+    text = "\n\n".join(part.text if isinstance(part, TextPart) else part.described for part in parts)
+    images = [part for part in parts if isinstance(part, ImagePart)]
+    return [ToolResultPart(call_id=call_id, text=text, is_error=is_error), *images]
 
 
 def function_tool(fields: Fields, schema: str = "parameters") -> ToolSpec:

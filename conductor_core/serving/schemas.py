@@ -4,6 +4,7 @@ A schema is a client's: it may be large, point at other servers, or at itself.
 """
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -72,7 +73,10 @@ def _tool_fault(text: str) -> str | None:
 
 def _invalid(schema: _Schema, validator: Any) -> str | None:
     try:
-        validator.check_schema(schema)
+        with warnings.catch_warnings():
+            # Python warns of patterns that it reads otherwise than JavaScript does.
+            warnings.simplefilter("ignore")
+            validator.check_schema(schema)
     except SchemaError as error:
         place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
         return f"not a valid JSON Schema{f' at {_shown(place[1:])}' if place else ''}: {_shown(error.message)}"
