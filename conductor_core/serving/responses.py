@@ -47,9 +47,11 @@ from conductor_core.serving.reading import (
     read_form,
     read_json,
     read_metadata,
+    result_parts,
     shown,
     tool_choice,
 )
+from conductor_core.serving.sse import event
 
 # Reading a request.
 
@@ -190,21 +192,14 @@ class _Input:
 
     def _result(self, item: Fields) -> None:
         parts = self._parts(item, "output")
-        text = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
-        images = [part for part in parts if isinstance(part, ImagePart)]
-        said = "\n\n".join([*([text] if text else []), *(image.described for image in images)])
-        self.conversation.add("user", [ToolResultPart(call_id=item.name("call_id"), text=said), *images])
+        self.conversation.add("user", result_parts(item.name("call_id"), parts))
 
     def _parts(self, item: Fields, name: str) -> list[TextPart | ImagePart]:
         """Returns what is a text, or a list of parts."""
-        given = item.get(name)
-        if isinstance(given, str):
-            return [TextPart(text=given)]
-        if given is None:
+        if item.get(name) is None:
             raise item.missing(name)
-        if not isinstance(given, list):
-            raise item.wrong_type(name, "a string or an array of parts")
-        return [self._part(part) for part in item.tables(name) or []]
+        given = item.parts(name)
+        return [TextPart(text=given)] if isinstance(given, str) else [self._part(part) for part in given]
 
     def _part(self, part: Fields) -> TextPart | ImagePart:
         kind = part.needed_text("type")
@@ -476,8 +471,9 @@ def _message(outcome: Outcome) -> dict[str, Any]:
 
 
 def _message_parts(outcome: Outcome) -> list[dict[str, Any]]:
-    parts = [] if outcome.text is None else [_text_part(outcome.text)]
-    return [*parts, _refusal_part(outcome.refusal)] if outcome.refusal else parts
+    refused = [_refusal_part(outcome.refusal)] if outcome.refusal else []
+    has_text = outcome.text if refused else outcome.text is not None
+    return [_text_part(outcome.text or ""), *refused] if has_text else refused
 
 
 def _call(outcome: Outcome, called: Called) -> dict[str, Any]:
@@ -546,8 +542,7 @@ class Stream:
 
     def _numbered(self, kind: str, fields: dict[str, Any]) -> bytes:
         number, self._sequence_number = self._sequence_number, self._sequence_number + 1
-        data = json.dumps({"type": kind, "sequence_number": number, **fields}, allow_nan=False)
-        return f"event: {kind}\ndata: {data}\n\n".encode()
+        return event({"type": kind, "sequence_number": number, **fields}, kind)
 
     def _told(self, part: Part) -> Iterator[_Event]:
         began = self._began
