@@ -207,7 +207,7 @@ def test_openais_package_reads_each_event_and_ends_with_the_same_output(parts: l
         assert completed is None
         return
     assert completed is not None
-    assert completed.output_text == outcome_of(parts).text or ""
+    assert completed.output_text == (outcome_of(parts).text or "")
 
 
 @given(told())
