@@ -6,8 +6,7 @@ Source: https://platform.openai.com/docs/api-reference/chat
 from collections.abc import Mapping
 from typing import Any
 
-from conductor_core.chat.messages import ImagePart, Part, TextPart, ToolCallPart, ToolSpec
-from conductor_core.run.request import AnswerRules
+from conductor_core.chat.messages import AnswerRules, ImagePart, Part, TextPart, ToolCallPart, ToolSpec
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.outcome import Beat, Began, Called, Ended, Outcome, Spending, Summary, Text, made_id
 from conductor_core.serving.outcome import Part as Told

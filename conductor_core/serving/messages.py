@@ -10,9 +10,8 @@ from typing import Any
 
 import pydantic_core
 
-from conductor_core.chat.messages import ImagePart, Message, Part, TextPart, ToolCallPart, ToolSpec
+from conductor_core.chat.messages import AnswerRules, ImagePart, Message, Part, TextPart, ToolCallPart, ToolSpec
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
-from conductor_core.run.request import AnswerRules
 from conductor_core.serving.asked import Asked, Effort
 from conductor_core.serving.outcome import Beat, Began, Called, Ended, Finish, Outcome, Spending, Summary, Text, made_id
 from conductor_core.serving.outcome import Part as Told

@@ -16,6 +16,7 @@ import pydantic_core
 
 from conductor_core.chat.images import MOST_FILE_BYTES, prepare
 from conductor_core.chat.messages import (
+    AnswerRules,
     ImagePart,
     LoadedImage,
     Message,
@@ -26,7 +27,7 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.errors import BadInput
 from conductor_core.privacy.masking import one_line
-from conductor_core.run.request import MOST_IMAGES, AnswerRules
+from conductor_core.run.request import MOST_IMAGES
 from conductor_core.serving.asked import Effort
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.schemas import answer_schema_fault, tool_schema_fault
