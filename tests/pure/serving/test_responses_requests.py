@@ -47,7 +47,8 @@ def _png() -> str:
 
 PNG = _png()
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {}}}}
-CUSTOM = {"type": "custom", "name": "apply_patch", "description": "Patch.", "format": {"type": "text"}}
+GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
+CUSTOM = {"type": "custom", "name": "apply_patch", "description": "Patch.", "format": GRAMMAR}
 
 
 def nobody(_: str) -> None:
