@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from conductor_core.chat.messages import Message
 from conductor_core.engine.budgets import CostCap
 from conductor_core.run.actor import Caller
 from conductor_core.serving.asked import Asked
@@ -38,6 +39,14 @@ class Turns(Protocol):
 
     async def recorded(self, run_id: str, number: int) -> Outcome:
         """Returns a response from the record. Raises: ApiError 404."""
+        ...
+
+    async def input(self, run_id: str, number: int) -> tuple[str, tuple[Message, ...]]:
+        """Returns what a response was asked with: what the client told as system, and its turns."""
+        ...
+
+    async def conversation(self, run_id: str, number: int) -> tuple[Message, ...]:
+        """Returns all turns up to a response, and with it, for a request that goes on from there."""
         ...
 
     async def cancel(self, run_id: str, caller: Caller) -> None: ...
