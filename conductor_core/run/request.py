@@ -314,13 +314,14 @@ class ClientRequest(Frozen):
 
     Attributes:
         model: the served model's id, as asked for.
-        store: whether the response can be retrieved later.
+        stream: whether the answer is sent as it comes. store: whether the response can be retrieved later.
         summaries: whether the client is told of plan and steps as summaries of reasoning.
         echoed: fields of the request that the answer repeats.
     """
 
     api: Literal["chat", "responses", "messages"]
     model: str
+    stream: bool = False
     store: bool = True
     summaries: bool = True
     previous_response_id: str | None = None

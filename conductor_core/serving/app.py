@@ -5,7 +5,7 @@ request -> guard -> key -> body -> served model -> limits of the key -> a place 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -192,10 +192,9 @@ class _Told:
         return replace(began, status="failed", error=error, completed_at=now, summaries=summaries, text=text)
 
 
-async def _closed(parts: AsyncIterator[Part], *waiting: asyncio.Future[Any]) -> None:
+async def _closed(parts: AsyncGenerator[Part], *waiting: asyncio.Future[Any]) -> None:
     await _ended(*waiting)
-    if isinstance(parts, AsyncGenerator):
-        await parts.aclose()
+    await parts.aclose()
 
 
 def _run_url(gateway: Gateway, request: Request, run_id: str) -> str:
@@ -330,9 +329,9 @@ async def _cancel(request: Request, gateway: Gateway, client: Client) -> Respons
 
 async def _input_items(request: Request, gateway: Gateway, client: Client) -> Response:
     outcome = await gateway.response(client, request.path_params["response_id"])
-    system, turns = await gateway.turns.input(outcome.run_id, outcome.number)
+    turns = await asyncio.to_thread(gateway.turns.input_of, outcome.run_id, outcome.number)
     custom = [tool.name for tool in outcome.tools if tool.custom]
-    told = responses.input_system(system, outcome.client.echoed)
+    told = responses.input_system(outcome.system, outcome.client.echoed)
     items = responses.input_items(outcome.run_id, outcome.number, turns, told, custom)
     return Json(responses.page(items, request.query_params))
 

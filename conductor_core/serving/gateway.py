@@ -85,7 +85,9 @@ class Gateway:
         if asked.previous_response_id is None:
             return asked, ()
         before = await self.previous(client, asked.previous_response_id)
-        return asked, await self.turns.conversation(before.run_id, before.number)
+        turns = await asyncio.to_thread(self.turns.input_of, before.run_id, 0)
+        said = (Message(role="assistant", content=before.text),) if before.text else ()
+        return asked, (*turns, *said)
 
     def _resolve(self, client: Client) -> responses.Resolve:
         """Returns what finds recorded items for a reader in another thread."""

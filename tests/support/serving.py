@@ -1,7 +1,7 @@
 """An endpoint over fakes: turns that answer as a test says, and keys in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -55,7 +55,6 @@ class FakeTurn:
 
     run_id: str
     number: int
-    trace_url: str
     asked: Asked
     caller: Caller
     hangs: bool = False
@@ -68,7 +67,7 @@ class FakeTurn:
     def now(self, **fields: Any) -> Outcome:
         client = ClientRequest(api=self.asked.api, model=self.asked.model, store=self.asked.store)
         began = Outcome(
-            self.run_id, self.number, client, datetime.now(UTC), "in_progress", self.trace_url, simulated=True,
+            self.run_id, self.number, client, datetime.now(UTC), "in_progress", "http://elsewhere/", simulated=True,
             actor=self.caller.actor,
         )  # fmt: skip
         return replace(began, **fields)
@@ -90,7 +89,7 @@ class FakeTurn:
         if self.raises is not None:
             raise self.raises
 
-    async def parts(self) -> AsyncIterator[Part]:
+    async def parts(self) -> AsyncGenerator[Part]:
         over = False
         try:
             yield Began(self.now())
@@ -123,18 +122,14 @@ class FakeTurns:
         if self.fault is not None:
             raise self.fault
         run_id = new_run_id()
-        turn = FakeTurn(run_id, 0, f"http://elsewhere/run?run={run_id}", asked, caller, **self.how)
+        turn = FakeTurn(run_id, 0, asked, caller, **self.how)
         self.made.append(turn)
         self.caps.append(cap)
         self.excluded.append(excluded)
         return turn
 
-    async def input(self, run_id: str, number: int) -> tuple[str, tuple[Message, ...]]:
-        turn = next(turn for turn in self.made if turn.run_id == run_id)
-        return turn.asked.system, turn.asked.turns
-
-    async def conversation(self, run_id: str, number: int) -> tuple[Message, ...]:
-        return (await self.input(run_id, number))[1]
+    def input_of(self, run_id: str, number: int) -> tuple[Message, ...]:
+        return next(turn for turn in self.made if turn.run_id == run_id).asked.turns
 
     async def recorded(self, run_id: str, number: int) -> Outcome:
         for turn in self.made:

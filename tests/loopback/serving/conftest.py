@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -78,7 +78,7 @@ async def endpoint(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Endpoint]:
     monkeypatch.setattr(app, "HEARTBEAT_S", 0.05)
     settings = Settings(allowed_hosts=("inspector.example",))
     turns, keys = FakeTurns(), FakeKeys()
-    gateway = Gateway(turns, ServedModels(settings, MODELS), keys, Fernet.generate_key())
+    gateway = Gateway(cast(Any, turns), ServedModels(settings, MODELS), keys, Fernet.generate_key())
     guard = Middleware(OwnPagesOnly, names=lambda: settings.allowed_hosts)
     app_ = Starlette(routes=routes(gateway), middleware=[guard])
     server = uvicorn.Server(uvicorn.Config(app_, port=0, log_level="warning", lifespan="off"))
