@@ -313,7 +313,7 @@ async def test_usage_of_random_runs_adds_up(world: World) -> None:
         return Reply(f"text {rng.random()}", usage=usage())
 
     for name in world.workers:
-        world.workers[name] = ScriptedWorker(name, reply)  # type: ignore[arg-type]
+        world.workers[name] = ScriptedWorker(name, reply)
     world.turns._host._opened._pools.clear()
     for number in range(40):
         steps = rng.randint(1, 4)
