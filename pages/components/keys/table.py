@@ -89,7 +89,7 @@ def _cells(key: ServiceKey) -> Markup:
 def _spent(spent: float, limit: float | None, words: str, most: str) -> tuple[str, str]:
     if limit is None:
         return words, "no limit"
-    share = min(1.0, spent / limit) if limit else 1.0
+    share = min(1.0, spent / limit) if limit else float(spent > 0)  # without cost it may go on
     return words, html(TEMPLATE, "spent", words=words, most=most, share=share)
 
 
