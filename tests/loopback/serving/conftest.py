@@ -10,11 +10,10 @@ import httpx2
 import pytest
 import uvicorn
 from cryptography.fernet import Fernet
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
+from starlette.types import ASGIApp
 
 from conductor_core.serving import admission, app
-from conductor_core.serving.app import routes
+from conductor_core.serving.app import endpoint as endpoint_of
 from conductor_core.serving.gateway import Gateway
 from conductor_core.serving.guard import OwnPagesOnly
 from conductor_core.serving.served_models import ServedModel, ServedModels
@@ -30,7 +29,7 @@ class Endpoint:
     turns: FakeTurns
     keys: FakeKeys
     gateway: Gateway
-    app: Starlette
+    app: ASGIApp
     port: int
     client: httpx2.AsyncClient
 
@@ -79,8 +78,7 @@ async def endpoint(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Endpoint]:
     settings = Settings(allowed_hosts=("inspector.example",))
     turns, keys = FakeTurns(), FakeKeys()
     gateway = Gateway(cast(Any, turns), ServedModels(settings, MODELS), keys, Fernet.generate_key())
-    guard = Middleware(OwnPagesOnly, names=lambda: settings.allowed_hosts)
-    app_ = Starlette(routes=routes(gateway), middleware=[guard])
+    app_ = OwnPagesOnly(endpoint_of(lambda: gateway), names=lambda: settings.allowed_hosts)
     server = uvicorn.Server(uvicorn.Config(app_, port=0, log_level="warning", lifespan="off"))
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn tells it by this flag alone
