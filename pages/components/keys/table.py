@@ -20,7 +20,7 @@ NAME = "key-name"
 _ASKED, _FAULT, _SAID = "revoke-asked", "key-fault", "keys-said"
 _NOT_MADE = "key-not-made"
 _MODELS, _PROVIDERS, _USD, _TOKENS, _REQUESTS = "key-models", "key-providers", "key-usd", "key-tokens", "key-requests"
-_HEADS = ("Key", "May ask", "USD today", "Tokens today", "Created", "Last run")
+_HEADS = ("Key", "Allowed", "USD today", "Tokens today", "Created", "Last run")
 _SHOWN_AT = re.compile(
     r"(?P<above>https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._-]+)*?)(?:/keys)?/?"
 )
