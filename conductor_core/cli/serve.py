@@ -72,7 +72,8 @@ def serve(
                 engine.warm_up(settings.conductor, settings.pool)
             turns = Turns(engine, store, settings, served)
             seal = sealing_key(settings.data_folder)
-            gateway = Gateway(turns, served, store.service_keys, seal, inspector_url=settings.inspector_url)
+            kept = store.service_keys, seal, store.deleted_responses
+            gateway = Gateway(turns, served, *kept, inspector_url=settings.inspector_url)
             app = OwnPagesOnly(endpoint(lambda: gateway), names=lambda: settings.allowed_hosts)
             return _listen(app, host, port)
 

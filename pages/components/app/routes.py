@@ -277,8 +277,8 @@ async def decide(request: Request) -> Response:
 
 async def count_waiting(_request: Request) -> Response:
     """Returns how many runs wait for an approval: ``{"runs": 2}``; 503 if the database cannot be read."""
-    found = await asyncio.to_thread(current().store.totals, None, None, "waiting")
-    return JSONResponse({"runs": found.statuses.get("waiting", 0)}, headers={"cache-control": "no-store"})
+    found = await asyncio.to_thread(current().store.waiting_approvals)
+    return JSONResponse({"runs": found}, headers={"cache-control": "no-store"})
 
 
 class _Typed(BaseModel):

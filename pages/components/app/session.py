@@ -52,7 +52,8 @@ class Session:
         """What the endpoint beside the pages answers from. Call it on the server's loop. Raises: OSError."""
         models = ServedModels(self.settings)
         turns = Turns(self.host, self.store, self.settings, models)
-        return Gateway(turns, models, self.store.service_keys, sealing_key(self.settings.data_folder))
+        seal = sealing_key(self.settings.data_folder)
+        return Gateway(turns, models, self.store.service_keys, seal, self.store.deleted_responses)
 
     def warm_up(self) -> None:
         """Loads the default Conductor before the first run, if it is one of this process. Returns at once."""
