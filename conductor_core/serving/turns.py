@@ -177,9 +177,9 @@ class Turns:
         last = telling.outcome()
         return telling.ended if telling.ended and telling.ended[-1].number == last.number else [*telling.ended, last]
 
-    async def recorded(self, run_id: str, number: int) -> Outcome:
-        """Returns a response from the record. Raises: ApiError 404."""
-        found = await asyncio.to_thread(self.outcomes, run_id)
+    def recorded(self, run_id: str, number: int) -> Outcome:
+        """Returns a response from the record. Blocks. Raises: ApiError 404, StoreError."""
+        found = self.outcomes(run_id)
         if number >= len(found):
             raise ApiError(404, "There is no such response.", code="not_found")
         return found[number]

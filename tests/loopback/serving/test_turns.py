@@ -112,7 +112,7 @@ async def test_the_worked_example(world: World) -> None:
     assert spent.total_tokens == trace.usage.total_tokens
     assert [(row.name, row.agent) for row in outcome.rows] == [("plan", "conductor"), ("step 0", "b"), ("step 1", "a")]
     assert sum(row.input_tokens for row in outcome.rows) == spent.all_input_tokens
-    assert outcome == await world.turns.recorded(outcome.run_id, 0)
+    assert outcome == world.turns.recorded(outcome.run_id, 0)
 
 
 async def test_a_stream_is_what_the_record_says(world: World) -> None:
@@ -274,7 +274,7 @@ async def test_a_withdrawn_answer_fails_a_stream_alone(world: World) -> None:
         world.workers["a"].then(Reply("the beginn", error=WorkerStreamCut("cut")), "another answer")
         outcome = await world.ask("What?", stream=stream)
         assert outcome.status == status
-        assert outcome == await world.turns.recorded(outcome.run_id, 0)
+        assert outcome == world.turns.recorded(outcome.run_id, 0)
     assert outcome.text == "another answer"
 
 
