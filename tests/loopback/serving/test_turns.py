@@ -360,3 +360,30 @@ async def test_a_run_that_another_process_interrupted_goes_on(world: World) -> N
     again = await world.ask("Coat?", *answered(first), tools=(WEATHER,))
     assert (again.status, again.run_id, again.number) == ("completed", first.run_id, 1)
     assert len(world.workers["a"].calls) == 2
+
+
+async def test_two_results_of_one_call_are_refused_and_one_sent_twice_is_one(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    call, brought = answered(first)
+    _, other = answered(first, "sun")
+    with pytest.raises(ApiError, match="Two different outputs"):
+        await world.ask("Coat?", call, brought, other, tools=(WEATHER,))
+    again = await world.ask("Coat?", call, brought, brought, tools=(WEATHER,))
+    assert (again.run_id, again.text) == (first.run_id, "Take a coat.")
+    assert not world.store.read(first.run_id).refused
+
+
+async def test_a_client_that_leaves_does_not_end_what_another_request_waits_for(world: World) -> None:
+    world.workers["a"].then(calling("weather"), Reply("", hang=True))
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    both = [await world.begin("Coat?", *answered(first), tools=(WEATHER,)) for _ in range(2)]
+    waiting = [asyncio.create_task(turn.outcome()) for turn in both]
+    await asyncio.to_thread(eventually, lambda: world.turns.listeners[first.run_id] == 2)
+    await asyncio.to_thread(eventually, lambda: len(world.workers["a"].calls) == 2)
+    waiting[0].cancel()
+    await asyncio.gather(waiting[0], return_exceptions=True)
+    assert world.store.read(first.run_id).status == "running"
+    waiting[1].cancel()
+    await asyncio.gather(waiting[1], return_exceptions=True)
+    await asyncio.to_thread(eventually, lambda: world.store.read(first.run_id).status == "cancelled")
