@@ -387,3 +387,31 @@ async def test_a_client_that_leaves_does_not_end_what_another_request_waits_for(
     waiting[1].cancel()
     await asyncio.gather(waiting[1], return_exceptions=True)
     await asyncio.to_thread(eventually, lambda: world.store.read(first.run_id).status == "cancelled")
+
+
+async def test_what_goes_on_from_other_results_is_not_paid_twice(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "Take a coat.", "Take a hat.", "In French.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    await world.ask("Coat?", *answered(first), tools=(WEATHER,))
+    other = [await world.ask("Coat?", *answered(first, "sun"), tools=(WEATHER,)) for _ in range(2)]
+    world.close()
+    world.open()
+    other.append(await world.ask("Coat?", *answered(first, "sun"), tools=(WEATHER,)))
+    assert {each.text for each in other} == {"Take a hat."}
+    assert len({each.run_id for each in other}) == 1
+    assert len(world.workers["a"].calls) == 3
+    said = await world.ask("Coat?", *answered(first, said="In French!"), tools=(WEATHER,))
+    assert (said.text, said.run_id == first.run_id) == ("In French.", False), "what is said beside them counts, too"
+
+
+async def test_results_are_answered_once_after_the_run_was_interrupted(world: World) -> None:
+    world.workers["a"].then(calling("weather"), Reply("", hang=True), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    turn = await world.begin("Coat?", *answered(first), tools=(WEATHER,))
+    waiting = asyncio.create_task(turn.outcome())
+    await asyncio.to_thread(eventually, lambda: len(world.workers["a"].calls) == 2)
+    await asyncio.to_thread(world.host.cancel, first.run_id, ADA)
+    await waiting
+    both = [await world.ask("Coat?", *answered(first), tools=(WEATHER,)) for _ in range(2)]
+    assert both[0].run_id == both[1].run_id != first.run_id
+    assert len(world.workers["a"].calls) == 3
