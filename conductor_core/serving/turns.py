@@ -147,7 +147,7 @@ class Turns:
             waiting = await asyncio.to_thread(self._called, asked, caller)
             if waiting is None:
                 break
-            turn = await self._take_up(asked, caller, waiting)
+            turn = await self._take_up(asked, caller, waiting, cap)
             if isinstance(turn, Turn):
                 return turn
             if turn is not None:
@@ -399,7 +399,9 @@ class Turns:
                     return _Waiting(trace, _one_for_each(results), _said_beside(asked))
         return None
 
-    async def _take_up(self, asked: Asked, caller: Caller, waiting: "_Waiting") -> Turn | RunRequest | None:
+    async def _take_up(
+        self, asked: Asked, caller: Caller, waiting: "_Waiting", cap: CostCap | None
+    ) -> Turn | RunRequest | None:
         """Returns the response that the results bring, or the request of a run that goes on from them.
 
         None: another request changed the run meanwhile. Raises: ApiError 400 if some of the results are missing.
@@ -410,9 +412,9 @@ class Turns:
             if missing := sorted(still - brought):
                 message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
                 raise ApiError(400, message, code="missing_tool_output", param="input")
-            if await self._send(asked, caller, waiting, still):
-                return Turn(self, trace.run_id, waiting.number_of_wait(still) + 1, caller)
-            return None
+            with self._host.capped(trace.run_id, cap):
+                sent = await self._send(asked, caller, waiting, still)
+            return Turn(self, trace.run_id, waiting.number_of_wait(still) + 1, caller) if sent else None
         group = waiting.group_of(brought)
         missing = sorted(group - brought)
         if missing:

@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from conductor_core.chat.messages import (
     ToolSpec,
     Usage,
 )
+from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.commands import ToolResults
@@ -61,7 +63,9 @@ class World:
         self.host.close()
         self.store.close()
 
-    async def begin(self, *turns: Message | str, caller: Caller = ADA, **fields: Any) -> Turn:
+    async def begin(
+        self, *turns: Message | str, caller: Caller = ADA, cap: CostCap | None = None, **fields: Any
+    ) -> Turn:
         said = tuple(Message(role="user", content=each) if isinstance(each, str) else each for each in turns)
         results: list[ToolResultPart] = []
         for turn in said:
@@ -69,7 +73,7 @@ class World:
             found = [part for part in parts if isinstance(part, ToolResultPart)]
             results = [] if turn.role == "assistant" else [*results, *found]
         given: dict[str, Any] = {"api": "chat", "model": "fugu", "results": tuple(results), "workflow": ONE} | fields
-        return await self.turns.begin(Asked(turns=said, **given), caller, (), None)
+        return await self.turns.begin(Asked(turns=said, **given), caller, (), cap)
 
     async def ask(self, *turns: Message | str, **fields: Any) -> Outcome:
         return await (await self.begin(*turns, **fields)).outcome()
@@ -415,3 +419,14 @@ async def test_results_are_answered_once_after_the_run_was_interrupted(world: Wo
     both = [await world.ask("Coat?", *answered(first), tools=(WEATHER,)) for _ in range(2)]
     assert both[0].run_id == both[1].run_id != first.run_id
     assert len(world.workers["a"].calls) == 3
+
+
+async def test_a_run_that_waited_spends_within_what_its_key_may(world: World) -> None:
+    spent = SimpleNamespace(usd=0.0, tokens=0)
+    caps = [CostCap(spent, max_tokens=100_000), CostCap(spent, max_tokens=20)]
+    world.workers["a"].then(calling("weather"), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,), cap=caps[0])
+    again = await world.ask("Coat?", *answered(first), tools=(WEATHER,), cap=caps[1])
+    assert again.error is not None
+    assert (again.run_id, again.error.code) == (first.run_id, "insufficient_quota")
+    assert len(world.workers["a"].calls) == 1
