@@ -189,7 +189,7 @@ class Turns:
             except UnknownRun:  # deleted meanwhile
                 continue
             same = trace.client is not None and trace.overrides.turns == request.overrides.turns
-            if same and _is_of(trace, caller) and trace.status not in ("cancelled", "interrupted"):
+            if same and _is_of(trace, caller) and not _was_stopped(trace):
                 return run_id
         return None
 
@@ -287,6 +287,9 @@ class Turns:
             conversation_id = self._conversation_of(caller, turns_before)
         conductor = model.conductor or self._settings.conductor
         needs_conductor = asks_conductor(asked.workflow)
+        if needs_conductor and excluded and not servers(self._host.conductor_info(conductor)).isdisjoint(excluded):
+            message = "The Conductor of this model is at a provider that this key excludes: ask another model."
+            raise ApiError(403, message, code="providers_excluded")
         limits = self._models.limits(model, asked.effort)
         if asked.workflow is not None:
             limits = limits.model_copy(update={"max_steps": max(limits.max_steps, len(asked.workflow.steps))})
@@ -315,7 +318,7 @@ class Turns:
             raise ApiError(400, f"{first['loc'][0] if first['loc'] else 'request'}: {first['msg']}") from None
 
     def _kept_out(self, model: ServedModel, providers: Collection[str], named_too: Collection[str]) -> list[str]:
-        """Returns the workers at providers that the caller's key keeps out."""
+        """Returns the workers at providers that the caller's key keeps out. Raises: ApiError 403 if none is left."""
         if not providers:
             return []
         pool = pool_info(model.pool or self._settings.pool, self._settings)
@@ -423,8 +426,7 @@ class Turns:
         number = waiting.number_of_wait(group) + 1
         if waiting.same_as_recorded(group):
             outcomes = await asyncio.to_thread(self.outcomes, trace.run_id)
-            stopped = trace.status in ("cancelled", "interrupted") and number == len(outcomes) - 1
-            if not stopped:
+            if number < len(outcomes) - 1 or not _was_stopped(trace):
                 return Turn(self, trace.run_id, number, caller)
         return await asyncio.to_thread(self._other_run, asked, caller, waiting, group)
 
@@ -541,6 +543,11 @@ def _client_of(asked: Asked, model: ServedModel | None) -> ClientRequest:
         previous_response_id=asked.previous_response_id,
         echoed=asked.echoed,
     )
+
+
+def _was_stopped(trace: RunTrace) -> bool:
+    """Whether the run is to be asked for again: it was stopped from outside, or its key had spent what a day allows."""
+    return trace.status in ("cancelled", "interrupted") or trace.error_code == "CostCapReached"
 
 
 def _is_of(trace: RunTrace, caller: Caller) -> bool:
