@@ -40,6 +40,8 @@ _MINUTE_S = 60.0
 _LONGEST_KEY = 512
 _FORM = re.compile(r"\bci-[A-Za-z0-9_-]{20,}")
 """Of the keys that ``conductor keys create`` makes."""
+_HOPS = ("x-forwarded-for", "x-real-ip", "cf-connecting-ip", "true-client-ip")
+"""Where a reverse proxy says on whose behalf it asks."""
 _NEEDS_KEY = (
     "A valid service key is needed: send it as Authorization: Bearer KEY, or as x-api-key. On the machine of this "
     "server, `conductor keys create NAME` makes one."
@@ -260,8 +262,8 @@ def _is_of_this_machine(request: HTTPConnection) -> bool:
     """Whether a program of this machine asks, and none on behalf of another machine (a reverse proxy)."""
     if request.client is None:
         return False
-    on_behalf_of = request.headers.getlist("x-forwarded-for")
-    if "forwarded" in request.headers:
+    on_behalf_of = [value for name in _HOPS for value in request.headers.getlist(name)]
+    if "forwarded" in request.headers or "via" in request.headers:
         return False
     hops = [hop.strip() for value in on_behalf_of for hop in value.split(",")]
     return all(map(_is_loopback, [request.client.host, *hops]))

@@ -28,6 +28,9 @@ async def test_while_there_is_no_key_any_key_is_taken_from_this_machine_and_none
         ("127.0.0.1", {"x-forwarded-for": "127.0.0.1"}, 200),
         ("127.0.0.1", {"x-forwarded-for": "127.0.0.1, 192.0.2.7"}, 401),
         ("127.0.0.1", {"forwarded": "for=192.0.2.7"}, 401),
+        ("127.0.0.1", {"x-real-ip": "192.0.2.7"}, 401),
+        ("127.0.0.1", {"x-real-ip": "127.0.0.1"}, 200),
+        ("127.0.0.1", {"via": "1.1 proxy"}, 401),
         ("not an address", {}, 401),
     ):
         transport = httpx2.ASGITransport(endpoint.app, client=(peer, 4711))

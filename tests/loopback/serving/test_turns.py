@@ -1,14 +1,17 @@
 """A client's requests are answered by runs: what it is told, what it costs, and what results of its tools do."""
 
 import asyncio
+import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from conductor_core.chat.messages import (
     AnswerRules,
@@ -22,18 +25,28 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost
+from conductor_core.errors import BadInput
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.commands import ToolResults
+from conductor_core.serving import chat, messages, responses
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Began, Ended, Outcome, Summary, Text
 from conductor_core.serving.served_models import ServedModels
 from conductor_core.serving.turns import Turn, Turns
 from storage import open_store
+from tests.loopback.serving.fuzz import BODIES
 from tests.support.eventually import eventually
 from tests.support.fakes import Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
 from tests.support.gated_runs import FAST
+from tests.support.serving_cases import changed
 
+_READ: Mapping[str, tuple[Callable[[bytes], Asked], Callable[[Outcome], dict[str, Any]]]] = {
+    "/v1/chat/completions": (chat.read, chat.whole),
+    "/v1/responses": (lambda body: responses.read(body, lambda _: None, b""), responses.whole),
+    "/v1/messages": (messages.read, messages.whole),
+}
+WORKFLOW = {"steps": [{"instruction": "Solve {question}", "agent": "a", "access_list": []}]}
 ADA = Caller(actor=Actor(kind="service", id="key-a", name="ada"), door="api")
 BOB = Caller(actor=Actor(kind="service", id="key-b", name="bob"), door="api")
 WEATHER = ToolSpec(name="weather", parameters={"type": "object"})
@@ -465,3 +478,21 @@ async def test_the_process_that_brings_results_takes_the_run_up_within_what_the_
         await asyncio.to_thread(other.close)
         store.close()
     assert len(world.workers["a"].calls) == 1
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+async def test_whatever_a_request_says_is_refused_or_answered_by_a_run(world: World, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(list(_READ)))
+    read, whole = _READ[path]
+    body = data.draw(
+        changed(*({"model": "fugu", "conductor": {"workflow": WORKFLOW}, **each} for each in BODIES[path]))
+    )
+    try:
+        turn = await world.turns.begin(read(body), ADA, (), None)
+    except (ApiError, BadInput):
+        return
+    outcome = await turn.outcome()
+    json.dumps(whole(outcome), allow_nan=False)
+    assert outcome == world.turns.recorded(outcome.run_id, 0)
+    assert outcome.spending.total_tokens == world.store.read(outcome.run_id).usage.total_tokens
