@@ -48,6 +48,7 @@ SETTLE_S, PATIENCE_S, SAMPLE_S = 1.0, 180.0, 0.05
 CPU_TARGET, FIRST_BYTE_TARGET = 0.25, 1.5
 """Of ours, in parts of LiteLLM's CPU, and of the pass-through's first byte."""
 OURS, LITELLM, PLAIN = "conductor serve", "LiteLLM", "pass-through"
+LITELLM_KEY = "sk-benchmark"  # it does not start without one
 _TICKS_A_SECOND, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
@@ -140,16 +141,21 @@ def pass_through(port: int, provider: str) -> None:
 
 @dataclass(frozen=True)
 class Server:
-    """``asks``: what its requests have beside the messages."""
+    """``key``: as clients send it. ``asks``: what its requests have beside the messages."""
 
     name: str
     process: "subprocess.Popen[bytes]"
     port: int
+    key: str = "none"
     asks: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {self.key}"}
 
     def _processes(self) -> Iterator[Path]:
         left = [self.process.pid]
@@ -177,28 +183,16 @@ class Server:
 
 
 @contextmanager
-def started(name: str, command: list[str], port: int, log: Path, asks: Mapping[str, Any] | None = None) -> Iterator[Server]:
+def started(name: str, command: list[str], port: int, folder: Path, **fields: Any) -> Iterator[Server]:
     """Starts a server and waits until it lists its models. Raises: SystemExit if it does not in time."""
-    clean = {known: os.environ[known] for known in ("PATH", "LANG", "TZ") if known in os.environ}
-    clean |= {
-        "HOME": str(log.parent),
-        "NO_PROXY": "*",
-        "CONDUCTOR_DATA_FOLDER": str(log.parent / "data"),
-        "CONDUCTOR_WARM_UP": "false",
-        "CONDUCTOR_SERVER_PORTS": "",
-        # As LiteLLM's documentation has it for production; without the first it fetches its prices.
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        "LITELLM_MODE": "PRODUCTION",
-        "LITELLM_LOG": "ERROR",
-        "LITELLM_TELEMETRY": "False",
-    }
+    log, until_s = folder / f"{port}.log", time.monotonic() + PATIENCE_S
     with log.open("wb") as told:
-        process = subprocess.Popen(command, cwd=ROOT, env=clean, stdout=told, stderr=subprocess.STDOUT)
-    server, until_s = Server(name, process, port, asks or {}), time.monotonic() + PATIENCE_S
+        process = subprocess.Popen(command, cwd=ROOT, env=_environment(folder), stdout=told, stderr=subprocess.STDOUT)
+    server = Server(name, process, port, **fields)
     try:
         while True:
             with suppress(httpx2.HTTPError):
-                if httpx2.get(f"{server.url}/models", trust_env=False).status_code == 200:
+                if httpx2.get(f"{server.url}/models", headers=server.headers, trust_env=False).status_code == 200:
                     break
             if process.poll() is not None or time.monotonic() > until_s:
                 raise SystemExit(f"error: {name} did not start:\n{log.read_text(errors='replace')[-2000:]}")
@@ -212,6 +206,14 @@ def started(name: str, command: list[str], port: int, log: Path, asks: Mapping[s
             process.kill()
 
 
+def _environment(folder: Path) -> dict[str, str]:
+    clean = {known: os.environ[known] for known in ("PATH", "LANG", "TZ") if known in os.environ}
+    ours = {"CONDUCTOR_DATA_FOLDER": str(folder / "data"), "CONDUCTOR_WARM_UP": "false"}
+    # As LiteLLM's documentation advises for production. Without the second it fetches its prices.
+    litellm = {"LITELLM_MODE": "PRODUCTION", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
+    return clean | ours | litellm | {"LITELLM_MASTER_KEY": LITELLM_KEY, "HOME": str(folder), "NO_PROXY": "*"}
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -220,27 +222,30 @@ def _free_port() -> int:
 
 
 def start_all(stack: ExitStack, folder: Path, litellm: str | None) -> dict[str, Server]:
-    def start(name: str, command: list[str], port: int, asks: Mapping[str, Any] | None = None) -> Server:
-        return stack.enter_context(started(name, command, port, folder / f"{name.replace(' ', '-')}.log", asks))
+    def start(name: str, command: list[str], port: int, **fields: Any) -> Server:
+        return stack.enter_context(started(name, command, port, folder, **fields))
 
     own, port = [sys.executable, "-m", "benchmarks.endpoint"], _free_port()
     provider = start("provider", [*own, "--provide", str(port)], port)
-    pool = folder / "pool.toml"
-    worker = {"name": "scripted", "provider": "openai", "model": "scripted", "base_url": provider.url}
-    told = [f"{name} = {json.dumps(value)}" for name, value in worker.items()]
-    pool.write_text("\n".join(["[[worker]]", *told, "max_concurrency = 1000", ""]))
-    step = {"agent": "scripted", "instruction": "{question}", "access_list": []}
-    asks = {"model": "fugu", "conductor": {"workflow": {"steps": [step]}}}
-    port, database = _free_port(), f"sqlite:///{folder / 'runs.sqlite3'}"
-    serve = [sys.executable, "-m", "conductor_core", "serve", "--port", str(port), "--db", database]
-    servers = {OURS: start(OURS, [*serve, "--pool", str(pool)], port, asks)}
+    pool, database = folder / "pool.toml", ["--db", f"sqlite:///{folder / 'runs.sqlite3'}"]
+    pool.write_text(
+        f'[[worker]]\nname = "scripted"\nprovider = "openai"\nmodel = "scripted"\nbase_url = "{provider.url}"\n'
+        "max_concurrency = 1000\n"
+    )
+    conductor, port = [sys.executable, "-m", "conductor_core"], _free_port()
+    create = [*conductor, "keys", "create", "benchmark", "--json", *database]
+    made = subprocess.run(create, cwd=ROOT, env=_environment(folder), stdout=subprocess.PIPE, check=True)
+    workflow = {"steps": [{"agent": "scripted", "instruction": "{question}", "access_list": []}]}
+    asks, key = {"model": "fugu", "conductor": {"workflow": workflow}}, json.loads(made.stdout)["key"]
+    serve = [*conductor, "serve", "--port", str(port), "--pool", str(pool), *database]
+    servers = {OURS: start(OURS, serve, port, asks=asks, key=key)}
     if litellm is not None:
         config, port = folder / "litellm.yaml", _free_port()
         behind = {"model": "openai/scripted", "api_base": provider.url, "api_key": "none"}
         config.write_text(json.dumps({"model_list": [{"model_name": "scripted", "litellm_params": behind}]}))
         run = [litellm, "-c", "from litellm.proxy.proxy_cli import run_server; run_server()"]
         at = ["--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
-        servers[LITELLM] = start(LITELLM, [*run, *at], port)
+        servers[LITELLM] = start(LITELLM, [*run, *at], port, key=LITELLM_KEY)
     port = _free_port()
     servers[PLAIN] = start(PLAIN, [*own, "--pass-through", str(port), provider.url], port)
     return servers
@@ -264,7 +269,7 @@ async def ask(session: aiohttp.ClientSession, server: Server, *, stream: bool) -
     began_s, first_byte_s, first_text_s = time.perf_counter(), 0.0, 0.0
     came = b""
     try:
-        async with session.post(f"{server.url}/chat/completions", json=body) as response:
+        async with session.post(f"{server.url}/chat/completions", json=body, headers=server.headers) as response:
             async for part in response.content.iter_any():
                 now_s = time.perf_counter() - began_s
                 first_byte_s = first_byte_s or now_s
