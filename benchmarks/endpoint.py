@@ -421,7 +421,9 @@ def show(result: Mapping[str, Any]) -> None:
         target = row["target"]
         said = "" if target is None else f"{target:g}, {'met' if row['ratio'].mean <= target else 'MISSED'}"
         print(f"| {row['to']} | {_how(row)} | {row['of']} | {_interval(row['ratio'], 2)} | {said} |")
-    print("\n| at once | whole | wall, s | CPU, ms a request | resident before, most, after, MB |\n|---|---|---|---|---|")
+    print(
+        "\n| at once | whole | wall, s | CPU, ms a request | resident before, most, after, MB |\n|---|---|---|---|---|"
+    )
     for row in result["floods"]:
         fault = f" ({row['fault']})" if row["fault"] else ""
         memory = ", ".join(f"{row[f'{when}_mb']:.0f}" for when in ("before", "most", "after"))
@@ -439,7 +441,9 @@ def _interval(found: Interval, digits: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--litellm", metavar="PYTHON", help="a Python with litellm[proxy]; without it LiteLLM is left out")
+    parser.add_argument(
+        "--litellm", metavar="PYTHON", help="a Python with litellm[proxy]; without it LiteLLM is left out"
+    )
     parser.add_argument("--requests", type=int, default=40, help="of a block; default 40")
     parser.add_argument("--blocks", type=int, default=8, help="of each server, streamed and not; default 8")
     parser.add_argument("--flood", type=int, default=500, help="requests at once; 0: none; default 500")
@@ -462,7 +466,9 @@ def main() -> None:
         for name in (LITELLM, PLAIN):  # ours alone
             if name in servers:
                 servers[name].process.terminate()
-        result["floods"] = [asyncio.run(flood(servers[OURS], options.flood)) for _ in range(FLOODS if options.flood else 0)]
+        result["floods"] = [
+            asyncio.run(flood(servers[OURS], options.flood)) for _ in range(FLOODS if options.flood else 0)
+        ]
     if options.json:
         print(json.dumps(result, default=lambda found: {name: getattr(found, name) for name in Interval.__slots__}))
     else:
