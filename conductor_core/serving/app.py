@@ -86,7 +86,10 @@ class _Answer:
         admission.count(client)
         asked = await gateway.read(self._api, await _body(request), client)
         async with admission.allowance(client) as allowance:
-            await _unless_left(admission.enter(), receive, allowance)
+            if admission.full:
+                await _unless_left(admission.enter(), receive, allowance)
+            else:
+                await admission.enter()
             try:
                 excluded = () if client.key is None else client.key.excluded_providers
                 turn = await gateway.turns.begin(asked, client.caller, excluded, allowance.cap)

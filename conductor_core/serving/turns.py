@@ -127,7 +127,7 @@ class Turns:
 
         Raises: ApiError; BadInput, StoreError.
         """
-        for _ in range(_ATTEMPTS):
+        for _ in range(_ATTEMPTS if asked.results else 0):
             waiting = await asyncio.to_thread(self._called, asked, caller)
             if waiting is None:
                 break
@@ -135,28 +135,28 @@ class Turns:
             if isinstance(turn, Turn):
                 return turn
             if turn is not None:
-                return await self._start(turn, asked, caller, cap, None)
+                return Turn(self, await asyncio.to_thread(self._start, turn, asked, cap), 0, caller)
             # Another request was quicker: look again what it made of the run.
         model = self._models.get(asked.model)
         if model is None:
             raise ApiError(
                 404, f"The model '{asked.model[:80]}' does not exist.", code="model_not_found", param="model"
             )
-        request = await asyncio.to_thread(self._request, asked, caller, model, excluded)
         key = _key_of(asked, caller)
-        if (before := self._left.pop(key, None)) is not None:
-            request = await asyncio.to_thread(self._again, before, request)
-        return await self._start(request, asked, caller, cap, key)
+        before = self._left.pop(key, None)
 
-    async def _start(
-        self, request: RunRequest, asked: Asked, caller: Caller, cap: CostCap | None, key: str | None
-    ) -> Turn:
+        def start() -> str:  # in one thread: to change threads takes longer than some of what is done there
+            request = self._request(asked, caller, model, excluded)
+            return self._start(request if before is None else self._again(before, request), asked, cap)
+
+        return Turn(self, await asyncio.to_thread(start), 0, caller, key)
+
+    def _start(self, request: RunRequest, asked: Asked, cap: CostCap | None) -> str:
         images = [image for turn in asked.turns for image in images_in(turn.content)]
         loaded = [image for image in images if isinstance(image, LoadedImage)]
         if loaded:
-            await asyncio.to_thread(self._records.keep_images, loaded)
-        run_id = await asyncio.to_thread(self._host.start, request, cap)
-        return Turn(self, run_id, 0, caller, key)
+            self._records.keep_images(loaded)
+        return self._host.start(request, cap)
 
     def outcomes(self, run_id: str) -> list[Outcome]:
         """Returns all responses of a run, the last one perhaps in progress. Blocks.
