@@ -1,13 +1,13 @@
 """What `conductor serve` costs beside LiteLLM's proxy and a plain pass-through, and what 500 requests at once do to it.
 
-    python -m benchmarks.endpoint [--litellm PYTHON] [--requests 40] [--blocks 8] [--flood 500] [--json]
+    python -m benchmarks.endpoint [--litellm PYTHON] [--requests 80] [--blocks 8] [--flood 500] [--json]
 
-PYTHON is that of an environment of its own with `pip install 'litellm[proxy]'` (measured: 1.106.2); without it LiteLLM
+PYTHON is that of an environment of its own with `pip install "litellm[proxy]"` (measured: 1.108.7); without it LiteLLM
 is left out. All servers are processes of their own on 127.0.0.1, before the same provider, which waits 300 ms and then
 streams 20 pieces 10 ms apart. Ours is asked for a given workflow of one step, so that no plan is written; all that it
 does for a run it does: each event durable, with its evidence.
 
-Blocks of ``--requests`` requests, four at once, alternate between the servers. CPU is utime and stime of a server's
+Blocks of ``--requests`` requests, eight at once, alternate between the servers. CPU is utime and stime of a server's
 processes, a second after the block included: work that is put off counts, and so does idling. First byte: the first
 one of the body as the client has it; first text: the first one with a piece of the answer. Ours sends a first event
 before its worker answers. The intervals (95 %, bootstrap) are of the mean over the blocks of the ratio in each.
@@ -19,6 +19,7 @@ import argparse
 import asyncio
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -43,12 +44,13 @@ from conductor_core.lab.evaluation.statistics import Interval, mean_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 WAIT_S, PIECES, APART_S, PIECE = 0.3, 20, 0.01, "another few words "
-AT_ONCE, WARM_UP, FLOODS = 4, 40, 4
+AT_ONCE, WARM_UP, FLOODS = 8, 40, 4
 SETTLE_S, PATIENCE_S, SAMPLE_S = 1.0, 180.0, 0.05
 CPU_TARGET, FIRST_BYTE_TARGET = 0.25, 1.5
 """Of ours, in parts of LiteLLM's CPU, and of the pass-through's first byte."""
 OURS, LITELLM, PLAIN = "conductor serve", "LiteLLM", "pass-through"
-LITELLM_KEY = "sk-benchmark"  # it does not start without one
+SECRET = f"sk-{secrets.token_hex(16)}"
+"""LiteLLM does not start without one. Ours sends it to the provider, and so looks for it in all that it keeps."""
 _TICKS_A_SECOND, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
@@ -211,7 +213,8 @@ def _environment(folder: Path) -> dict[str, str]:
     ours = {"CONDUCTOR_DATA_FOLDER": str(folder / "data"), "CONDUCTOR_WARM_UP": "false"}
     # As LiteLLM's documentation advises for production. Without the second it fetches its prices.
     litellm = {"LITELLM_MODE": "PRODUCTION", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
-    return clean | ours | litellm | {"LITELLM_MASTER_KEY": LITELLM_KEY, "HOME": str(folder), "NO_PROXY": "*"}
+    keys = {"LITELLM_MASTER_KEY": SECRET, "PROVIDER_API_KEY": SECRET}
+    return clean | ours | litellm | keys | {"HOME": str(folder), "NO_PROXY": "*"}
 
 
 def _free_port() -> int:
@@ -230,7 +233,7 @@ def start_all(stack: ExitStack, folder: Path, litellm: str | None) -> dict[str, 
     pool, database = folder / "pool.toml", ["--db", f"sqlite:///{folder / 'runs.sqlite3'}"]
     pool.write_text(
         f'[[worker]]\nname = "scripted"\nprovider = "openai"\nmodel = "scripted"\nbase_url = "{provider.url}"\n'
-        "max_concurrency = 1000\n"
+        'api_key_env = "PROVIDER_API_KEY"\nmax_concurrency = 1000\n'
     )
     conductor, port = [sys.executable, "-m", "conductor_core"], _free_port()
     create = [*conductor, "keys", "create", "benchmark", "--json", *database]
@@ -241,11 +244,11 @@ def start_all(stack: ExitStack, folder: Path, litellm: str | None) -> dict[str, 
     servers = {OURS: start(OURS, serve, port, asks=asks, key=key)}
     if litellm is not None:
         config, port = folder / "litellm.yaml", _free_port()
-        behind = {"model": "openai/scripted", "api_base": provider.url, "api_key": "none"}
+        behind = {"model": "openai/scripted", "api_base": provider.url, "api_key": SECRET}
         config.write_text(json.dumps({"model_list": [{"model_name": "scripted", "litellm_params": behind}]}))
         run = [litellm, "-c", "from litellm.proxy.proxy_cli import run_server; run_server()"]
         at = ["--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
-        servers[LITELLM] = start(LITELLM, [*run, *at], port, key=LITELLM_KEY)
+        servers[LITELLM] = start(LITELLM, [*run, *at], port, key=SECRET)
     port = _free_port()
     servers[PLAIN] = start(PLAIN, [*own, "--pass-through", str(port), provider.url], port)
     return servers
@@ -444,7 +447,7 @@ def main() -> None:
     parser.add_argument(
         "--litellm", metavar="PYTHON", help="a Python with litellm[proxy]; without it LiteLLM is left out"
     )
-    parser.add_argument("--requests", type=int, default=40, help="of a block; default 40")
+    parser.add_argument("--requests", type=int, default=80, help="of a block; default 80")
     parser.add_argument("--blocks", type=int, default=8, help="of each server, streamed and not; default 8")
     parser.add_argument("--flood", type=int, default=500, help="requests at once; 0: none; default 500")
     parser.add_argument("--json", action="store_true")
