@@ -214,7 +214,7 @@ def _environment(folder: Path) -> dict[str, str]:
     # As LiteLLM's documentation advises for production. Without the second it fetches its prices.
     litellm = {"LITELLM_MODE": "PRODUCTION", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
     keys = {"LITELLM_MASTER_KEY": SECRET, "PROVIDER_API_KEY": SECRET}
-    return clean | ours | litellm | keys | {"HOME": str(folder), "NO_PROXY": "*"}
+    return clean | ours | litellm | keys | {"HOME": str(folder)}
 
 
 def _free_port() -> int:
