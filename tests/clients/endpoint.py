@@ -162,7 +162,7 @@ def used(answer: Mapping[str, Any]) -> Used:
 
 
 def used_by_message(message: Mapping[str, Any]) -> Used:
-    """Returns the usage of a message of Anthropic's, which tells of the answer alone, and counts cached tokens apart."""
+    """Returns the usage of a message of Anthropic's: of the answer alone, cached tokens apart."""
     usage = message["usage"]
     cached = usage["cache_read_input_tokens"]
     return Used(usage["input_tokens"] + cached, usage["output_tokens"], cached)

@@ -23,12 +23,15 @@ def client(endpoint: Endpoint) -> Any:
     return anthropic.Anthropic(base_url=endpoint.root_url, api_key=ANY_KEY)
 
 
-def streamed(client: Any, **request: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the events of a stream, and the message that the SDK put together, with what is ours in the last event."""
+def streamed(client: Any, **request: Any) -> tuple[list[Any], dict[str, Any], str]:
+    """Returns the events of a stream, the message that the SDK put together, and the trace's id.
+
+    The SDK's helper leaves out what is ours.
+    """
     with client.messages.stream(model="fugu", max_tokens=1000, **request) as stream:
         events = list(stream)
         message: dict[str, Any] = stream.get_final_message().to_dict()
-    return events, message | {"conductor": events[-1].to_dict()["conductor"]}
+        return events, message, stream.response.headers["x-conductor-trace-id"]
 
 
 def text_in(message: dict[str, Any]) -> str:
@@ -52,31 +55,37 @@ def test_a_message_says_what_it_cost_and_where_its_trace_is(client: Any, endpoin
 
 
 def test_a_stream_is_put_together_to_the_same_message(client: Any, endpoint: Endpoint) -> None:
-    events, message = streamed(client, messages=ASKED, extra_body=plan(*DRAFTED))
-    assert [event.type for event in events][0] == "message_start"
-    assert [event.type for event in events][-1] == "message_stop"
+    events, message, run_id = streamed(client, messages=ASKED, extra_body=plan(*DRAFTED))
+    assert (events[0].type, events[-1].type) == ("message_start", "message_stop")
     pieces = [event.text for event in events if event.type == "text"]
     assert len(pieces) > 1
     assert "".join(pieces) == text_in(message) == "The legs are four."
     assert message["stop_reason"] == "end_turn"
     assert used_by_message(message) == SPENT
-    trace_of(endpoint, message)
+    assert endpoint.show(run_id)["answer"] == "The legs are four."
+
+
+def test_a_streams_last_event_says_what_the_run_cost(client: Any, endpoint: Endpoint) -> None:
+    events = list(
+        client.messages.create(model="fugu", max_tokens=1000, messages=ASKED, stream=True, extra_body=plan(*DRAFTED))
+    )
+    assert [event.type for event in events][-2:] == ["message_delta", "message_stop"]
+    assert used_by_message(events[-2].to_dict()) == SPENT
+    trace_of(endpoint, {"type": "message"} | events[-1].to_dict())
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_calls_wait_for_their_results_and_go_on_in_the_same_run(client: Any, endpoint: Endpoint, stream: bool) -> None:
     marker = f"anthropic-{stream}"
 
-    def ask(**request: Any) -> dict[str, Any]:
+    def ask(**request: Any) -> tuple[dict[str, Any], str]:
         if stream:
-            return streamed(client, tools=[WEATHER], **request)[1]
-        whole: dict[str, Any] = client.messages.create(
-            model="fugu", max_tokens=1000, tools=[WEATHER], **request
-        ).to_dict()
-        return whole
+            return streamed(client, tools=[WEATHER], **request)[1:]
+        raw = client.messages.with_raw_response.create(model="fugu", max_tokens=1000, tools=[WEATHER], **request)
+        return raw.parse().to_dict(), raw.headers["x-conductor-trace-id"]
 
     rules = '[[call weather {"city": "Rome"}]] [[call weather {"city": "Oslo"}]] [[usage 50 9]]'
-    first = ask(messages=ASKED, extra_body=plan(("alpha", f"{marker} {rules}")))
+    first, run_id = ask(messages=ASKED, extra_body=plan(("alpha", f"{marker} {rules}")))
     assert first["stop_reason"] == "tool_use"
     calls = [block for block in first["content"] if block["type"] == "tool_use"]
     assert [call["input"] for call in calls] == [{"city": "Rome"}, {"city": "Oslo"}]
@@ -85,9 +94,13 @@ def test_calls_wait_for_their_results_and_go_on_in_the_same_run(client: Any, end
         for call, said in zip(calls, ("sun", "rain"), strict=True)
     ]
     sent = [{name: call[name] for name in ("type", "id", "name", "input")} for call in calls]
-    second = ask(messages=[*ASKED, {"role": "assistant", "content": sent}, {"role": "user", "content": given}])
+    second, same = ask(messages=[*ASKED, {"role": "assistant", "content": sent}, {"role": "user", "content": given}])
     assert text_in(second) == "sun and rain"
-    trace_of(endpoint, first, second)
+    assert same == run_id
+    if stream:
+        assert endpoint.show(run_id)["answer"] == "sun and rain"
+    else:
+        trace_of(endpoint, first, second)
     assert len(endpoint.asked(marker)) == 2
 
 

@@ -13,7 +13,7 @@ from tests.clients.test_openai_chat import DRAFTED, City
 both = pytest.mark.parametrize("responses", [False, True])
 
 
-class weather(BaseModel):  # noqa: N801 - the tool's name
+class weather(BaseModel):  # the tool's name
     """Tells the weather"""
 
     city: str

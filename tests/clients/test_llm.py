@@ -41,7 +41,7 @@ def model(name: str) -> Any:
 
 
 def run_of(endpoint: Endpoint, marker: str) -> dict[str, Any]:
-    """Returns the one run whose task holds ``marker``: llm passes on neither headers nor fields that it does not know."""
+    """Returns the one run whose task holds ``marker``: llm passes on neither headers nor unknown fields."""
     (run,) = endpoint.runs("--search", marker)
     return endpoint.show(run["run_id"])
 

@@ -124,7 +124,10 @@ def parallel(marker: str) -> dict[str, Any]:
 
 def results(message: dict[str, Any], *texts: str) -> list[dict[str, Any]]:
     calls = message["tool_calls"]
-    return [message, *({"role": "tool", "tool_call_id": c["id"], "content": t} for c, t in zip(calls, texts, strict=False))]
+    return [
+        message,
+        *({"role": "tool", "tool_call_id": c["id"], "content": t} for c, t in zip(calls, texts, strict=False)),
+    ]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -211,7 +214,11 @@ def test_results_are_taken_whole_and_once(client: Any, endpoint: Endpoint) -> No
 
 
 def test_calls_that_another_server_made_are_history(client: Any, endpoint: Endpoint) -> None:
-    call = {"id": "call_elsewhere", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
+    call = {
+        "id": "call_elsewhere",
+        "type": "function",
+        "function": {"name": "weather", "arguments": '{"city": "Rome"}'},
+    }
     history = [*ASKED, *results({"role": "assistant", "content": None, "tool_calls": [call]}, "sunny")]
     answer = client.chat.completions.create(
         model="fugu", messages=history, tools=TOOLS, extra_body=plan(("alpha", "{question} [[say It is sunny.]]"))

@@ -48,9 +48,7 @@ def kinds(events: Iterable[Any]) -> list[str]:
 
 
 def text_in(response: dict[str, Any]) -> str:
-    return "".join(
-        part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"]
-    )
+    return "".join(part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"])
 
 
 def calls_in(response: dict[str, Any]) -> list[dict[str, Any]]:
@@ -135,13 +133,13 @@ def test_a_conversation_goes_on_from_a_response(client: Any, endpoint: Endpoint)
     ).to_dict()
     second = client.responses.create(
         model="fugu",
-        input="goes-on: who is my cat?",
+        input="response-goes-on: who is my cat?",
         previous_response_id=first["id"],
         extra_body=plan(("alpha", "{question} [[say Tom]]")),
     ).to_dict()
     assert text_in(second) == "Tom"
     assert second["previous_response_id"] == first["id"]
-    (call,) = endpoint.asked("goes-on")
+    (call,) = endpoint.asked("response-goes-on")
     sent = json.dumps(call.messages)
     assert "My cat is Tom." in sent
     assert "Hello Tom." in sent

@@ -85,7 +85,7 @@ class Obedient:
         else:
             events += [sse(delta(piece)) for piece in _pieces(self._answer(call, asked), int(asked.one("pieces") or 3))]
             events.append(sse(delta(finish="stop")))
-        events += [sse({"id": "c1", "model": call.model, "choices": [], "usage": usage_told(asked)}), sse("[DONE]")]
+        events += [sse(delta() | {"choices": [], "usage": usage_told(asked)}), sse("[DONE]")]
         pause = float(asked.one("pause") or 0)
         parts: list[Part] = [part for event in events for part in ((Pause(pause), event) if pause else (event,))]
         return Reply(parts)
