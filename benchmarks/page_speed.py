@@ -38,7 +38,7 @@ from typing import Any
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
+from conductor_core.chat.messages import NO_TERMS, CallTerms, Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
 from conductor_core.engine.pools import Pool
 from conductor_core.engine.runner import Engine
 from conductor_core.run import events as ev
@@ -161,7 +161,7 @@ class PacedWorker:
         self.spec = WorkerSpec(name=name, provider="rehearsal", model="paced")
         self._tokens = tokens
 
-    async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
+    async def answer(self, messages: Sequence[Message], terms: CallTerms = NO_TERMS) -> AsyncGenerator[Chunk]:
         start = time.perf_counter()
         for number in range(self._tokens):
             await asyncio.sleep(max(0.0, start + number / TOKENS_PER_S - time.perf_counter()))

@@ -31,7 +31,7 @@ from conductor_core.run.events import (
     TakenOut,
     TextRedacted,
 )
-from conductor_core.run.redaction import STRUCTURE, place_of
+from conductor_core.run.redaction import FREE, STRUCTURE, place_of
 from conductor_core.text import without_escapes
 from storage.encoding import storable
 
@@ -249,7 +249,7 @@ class RecordRedaction:
             return digests.get(item, item)
         if name in STRUCTURE:
             return item
-        inside = "free" if name == "params" else "ours" if name in _OURS else within
+        inside = "free" if name in FREE else "ours" if name in _OURS else within
         return self._value(item, mask, count, digests, inside)
 
     def _hidden(self, text: str, mask: Mask, count: _Count, *, only_keys: bool = False) -> str:

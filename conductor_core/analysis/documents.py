@@ -34,18 +34,18 @@ _WRITING = (
 )  # fmt: skip
 _STEP = (
     "index", "path", "instruction", "agent", "access_list", "reads", "status", "simulated", "output", "reasoning",
-    "incomplete", "finish_reason", "refusal", "tool_calls", "departures", "answered_by", "passed_on", "model",
+    "incomplete", "finish_reason", "refusal", "tool_calls", "turns", "departures", "answered_by", "passed_on", "model",
     "weights", "usage", *_SPENT, "started_ms", "first_token_ms", "duration_ms", "reused_from", "given", "reused_path",
     "reused_imported",
     "error", "skipped_because", "retries", "round", "with_round", "waits_for_a_slot",
 )  # fmt: skip
 _OF_THE_CALL = ("identity", "output_sha256", "messages", "granted", "withheld")
 _RUN = (
-    "run_id", "parent_run_id", "resumed", "batch", "status", "damage", "simulated", "created_at_utc", "actor", "door",
-    "purpose", "imported", "imported_answers", "seed", "plan_temperature", "overrides", "task", "images",
-    "turns_before", "pool", "excluded", "redacted", "on_incomplete", "give_question", "conductor", *_PLAN, "steps",
-    "answer", "conclusion", "error", "waiting", "gates", "approvals", "refused_commands", "ended_by", "usage", *_SPENT,
-    "duration_ms", "traces_fault",
+    "run_id", "parent_run_id", "resumed", "batch", "status", "damage", "simulated", "created_at_utc", "actor",
+    "door", "purpose", "imported", "imported_answers", "seed", "plan_temperature", "overrides", "task", "images",
+    "turns_before", "system", "tools", "tool_choice", "rules", "client", "conversation_id", "pool", "excluded",
+    "redacted", "on_incomplete", "give_question", "conductor", *_PLAN, "steps", "answer", "conclusion", "error",
+    "waiting", "gates", "approvals", "refused_commands", "ended_by", "usage", *_SPENT, "duration_ms", "traces_fault",
 )  # fmt: skip
 _ONLY_PLANNED = (
     "task", "steps", "faults", "warnings", "repairs", "considered", "topology", "raw", "duration_ms", "run_id",
@@ -100,11 +100,12 @@ def waiting_document(trace: RunTrace) -> Document:
     """Returns what a run waits for: the first request, and all of them."""
     first = trace.asked_for[0] if trace.asked_for else None
     return {
-        "for": "approval",
+        "for": trace.waits_for,
         "rule": None if first is None else ", ".join(first.rules),
         "step": None if first is None or first.of != "step" else label(first.path),
         "since_utc": None if trace.waiting_since_utc is None else trace.waiting_since_utc.isoformat(),
         "requests": [_approval(approval, whole=False) for approval in trace.asked_for],
+        "calls": [call.model_dump(mode="json") for call in trace.open_calls],
     }
 
 

@@ -470,12 +470,50 @@ class ToolSpec(Frozen):
     strict: bool | None = None
     custom: bool = False
 
+    @property
+    def schema_for_models(self) -> dict[str, Any]:
+        if self.custom:
+            text = {"type": "string", "description": "All that the tool is given."}
+            return {"type": "object", "properties": {"input": text}, "required": ["input"]}
+        return dict(self.parameters) or {"type": "object", "properties": {}}
 
-class ToolOffer(Frozen):
-    """What a worker may call instead of answering. ``choice``: ``auto``, ``none``, ``required``, or a tool's name."""
 
-    tools: tuple[ToolSpec, ...]
+class AnswerRules(Frozen):
+    """What a client demands of the answer. It binds the step that gives it, and no other.
+
+    Attributes:
+        max_tokens: of the answer. stop: texts before which it ends.
+        form: ``json``: any JSON object; ``schema``: JSON that fits ``json_schema``.
+        schema_name: as the client calls the schema.
+    """
+
+    max_tokens: PositiveInt | None = None
+    stop: tuple[str, ...] = ()
+    form: Literal["text", "json", "schema"] = "text"
+    json_schema: Mapping[str, Any] | None = None
+    schema_name: str = ""
+
+    def __bool__(self) -> bool:
+        return self != AnswerRules()
+
+
+class CallTerms(Frozen):
+    """What one call asks beside its messages.
+
+    Attributes:
+        tools: what the worker may call instead of answering. choice: ``auto``, ``none``, ``required``, or a tool's
+            name.
+    """
+
+    tools: tuple[ToolSpec, ...] = ()
     choice: str = "auto"
+    rules: AnswerRules = AnswerRules()
+
+    def __bool__(self) -> bool:
+        return bool(self.tools or self.rules)
+
+
+NO_TERMS = CallTerms()
 
 
 class ToolCall(Frozen):
@@ -507,6 +545,7 @@ class Finished(Frozen):
         tool_calls: the tools that it called instead of answering, or besides.
         departures: how the call or its answer departed from what was asked for.
         weights: of a model whose file this program opened itself.
+        stop_text: the text before which the answer was ended, as ``AnswerRules.stop`` asks.
     """
 
     finish_reason: FinishReason
@@ -517,6 +556,7 @@ class Finished(Frozen):
     tool_calls: tuple[ToolCall, ...] = ()
     departures: tuple[Departure, ...] = ()
     weights: Weights | None = None
+    stop_text: str | None = None
 
     def ending(self, text: str) -> Ending:
         if self.finish_reason == "content_filter":
@@ -539,7 +579,7 @@ class Worker(Protocol):
     @property
     def spec(self) -> WorkerSpec: ...
 
-    def answer(self, messages: Sequence[Message]) -> AsyncIterator[Chunk]:
+    def answer(self, messages: Sequence[Message], terms: CallTerms = NO_TERMS) -> AsyncIterator[Chunk]:
         """Streams the answer; the last chunk is ``Finished``.
 
         Closing or cancelling the iterator closes the provider's connection. Raises: WorkerError.

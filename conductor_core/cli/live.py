@@ -63,6 +63,9 @@ def asked(approval: Approval) -> str:
 
 def waits(trace: RunTrace, db: str | None = None) -> str:
     """Says that a run waits, and what to do. ``db``: its database, if that was named."""
+    if not trace.asked_for:
+        tools = ", ".join(one_line(call.name, 40) for call in trace.open_calls)
+        return f"run {trace.run_id} waits for what its client's tools bring: {tools}"
     what = ", ".join(approval.what for approval in trace.asked_for)
     again = named_again(trace.run_id, db)
     return f"run {trace.run_id} waits for an approval of {what}: conductor approve {again}, or deny"
@@ -178,6 +181,8 @@ class ProgressView:
             self._say(f"hidden before it was stored, in {event.of}: {taken_out}")
         elif isinstance(event, ev.ApprovalEvent):
             self._say_each(lines(event, trace, self._db))
+        elif isinstance(event, ev.ToolReturned):
+            self._say(f"the client's tools returned ({len(event.results)})")
         else:
             assert_never(event)
 
@@ -319,6 +324,8 @@ def _step_line(event: ev.StepEvent, trace: RunTrace) -> str | None:
             return f"{head} started, {', '.join(parts)}"
         case ev.StepRetried():
             return f"{head} {call_retried(step, event)}"
+        case ev.ToolCalled():
+            return f"{head} calls {', '.join(one_line(call.name, 40) for call in event.calls)}"
         case ev.StepCompleted():
             cut = f" · incomplete ({event.finish_reason})" if event.incomplete and event.ending == "completed" else ""
             spent = spent_on(trace, step)

@@ -20,7 +20,7 @@ from conductor_core.errors import BadInput, EventOutOfOrder
 from conductor_core.providers.servers import servers
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
-from conductor_core.run.commands import Approve, Cancel, Command, Deny, Edit, SentCommand, Unproven
+from conductor_core.run.commands import Approve, Cancel, Command, Deny, Edit, SentCommand, ToolResults, Unproven
 from conductor_core.run.events import ApprovalOf, Event, EventSink
 from conductor_core.run.request import Gate
 from conductor_core.run.trace import AT_REST, Approval, RunTrace
@@ -278,6 +278,8 @@ class Approvals:
             event: ev.Event = self._refused(sent.id, command, command.reason)
         elif isinstance(command, Edit):
             event = self._edited(sent.id, command)
+        elif isinstance(command, ToolResults):
+            event = self._returned(sent.id, command)
         else:
             event = self._decided(sent.id, command)
         self._recorder.send(event)
@@ -303,8 +305,8 @@ class Approvals:
         can_be_asked = [step for step in waiting if all(read in answers for read in step.reads)]
         if can_be_asked and self.admits_plan(round_path, workflow):
             for step in can_be_asked:
-                seed = overrides.seed_at(step.path)
-                asked = self._inputs.of(workflow, step.index, answers, round_path, seed)
+                in_answer = self._trace.gives_answer(round_path)
+                asked = self._inputs.of(workflow, step.index, answers, round_path, overrides, in_answer=in_answer)
                 self.admits_step(step.path, workflow.steps[step.index], asked)
 
     def _decided(self, number: int, command: Approve | Deny) -> ev.Event:
@@ -329,6 +331,23 @@ class Approvals:
         if isinstance(command, Deny):
             return ev.ApprovalDenied.model_validate(common)
         return ev.ApprovalGranted.model_validate(common | {"rest": command.rest})
+
+    def _returned(self, number: int, command: ToolResults) -> ev.Event:
+        called = sorted(call.call_id for call in self._trace.open_calls)
+        brought = sorted(result.call_id for result in command.results)
+        if not called:
+            return self._refused(number, command, "no tool of this run is waited for")
+        if called != brought:
+            return self._refused(number, command, f"the run waits for the results of {', '.join(called)}")
+        return ev.ToolReturned(
+            **self._recorder.at(),
+            results=command.results,
+            said=command.said,
+            command=number,
+            client=command.client,
+            actor=command.actor,
+            door=command.door,
+        )
 
     def _why_not(self, number: int) -> str:
         asked = next((approval for approval in self._trace.approvals if approval.number == number), None)
@@ -384,7 +403,9 @@ class Approvals:
             command=number,
         )
 
-    def _refused(self, number: int, command: Approve | Deny | Edit | Unproven, reason: str) -> ev.CommandRefused:
+    def _refused(
+        self, number: int, command: Approve | Deny | Edit | ToolResults | Unproven, reason: str
+    ) -> ev.CommandRefused:
         return _refusal(number, command, reason, self._recorder.at())
 
 
@@ -428,7 +449,7 @@ def refusals(trace: RunTrace, commands: Sequence[SentCommand], reason: str) -> l
         _refusal(sent.id, sent.command, sent.command.reason if isinstance(sent.command, Unproven) else reason, at)
         for sent in commands
     ]
-    return [ev.RunTaken(**at), *refused, ev.RunWaiting(**at)]
+    return [ev.RunTaken(**at), *refused, ev.RunWaiting(**at, waits_for=trace.waits_for)]
 
 
 def _refusal(number: int, command: Command | Unproven, reason: str, at: At) -> ev.CommandRefused:

@@ -122,14 +122,15 @@ class CallSequence:
 
     Args:
         seed: the step's own, which takes the place of a worker's; None: the run's.
+        limited: whether the client limits the answer, so that one which is cut is as long as it may be.
 
     Attributes:
         worker: the worker to call next.
         agent: the name of that worker. It stays the same when the worker is called with more tokens.
     """
 
-    def __init__(self, state: RunState, agent: str, seed: int | None = None) -> None:
-        self._state, self._seed = state, seed
+    def __init__(self, state: RunState, agent: str, seed: int | None = None, *, limited: bool = False) -> None:
+        self._state, self._seed, self._limited = state, seed, limited
         self._asked: set[str] = set()
         self._opened: list[Worker] = []
         self._set(state.pool.workers[agent])
@@ -169,6 +170,8 @@ class CallSequence:
             written_tokens: the length of the answer, taken as its limit if the limit is unknown.
         """
         policy = self._state.on_incomplete
+        if ending == "cut" and self._limited:
+            return None
         if policy == "fallback":
             return self._fallback()
         if policy != "more_tokens" or ending != "cut" or self._grown + 1 >= self._state.settings.step_attempts:

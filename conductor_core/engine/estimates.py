@@ -157,7 +157,7 @@ def preview(
         rerun = [earlier for earlier in workflow.reads(index) if earlier not in answers]
         found = None
         if not rerun:
-            step_input = step_inputs.of(workflow, index, answers, (), overrides.seed_at((index,)))
+            step_input = step_inputs.of(workflow, index, answers, (), overrides)
             found = looked_up.recorded.find(step_input.identity, (index,))
         if found is None:
             will_run.append(_forecast(looked_up, index, looked_up.why_run(index, rerun), workers))

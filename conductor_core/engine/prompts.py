@@ -25,7 +25,10 @@ from typing import Any, Literal
 
 from conductor_core.chat.messages import (
     INCOMPLETE,
+    NO_TERMS,
     WHY_EMPTY,
+    AnswerRules,
+    CallTerms,
     ConductorInfo,
     Ending,
     ImagePart,
@@ -43,8 +46,9 @@ from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.pools import images_given
 from conductor_core.errors import BadInput, ContentMissing
+from conductor_core.run.request import Overrides
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
-from conductor_core.run.values import Limits, Path, SharedOutput
+from conductor_core.run.values import Limits, Path, SharedOutput, ToolTurn
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workflow, gets_task
 from conductor_core.workflow.parser import to_lists
 from conductor_core.workflow.validation import ImagesGiven
@@ -56,7 +60,13 @@ def digest_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def worker_identity(spec: WorkerSpec, messages: Sequence[Message], seed: int, own_seed: int | None = None) -> str:
+def worker_identity(
+    spec: WorkerSpec,
+    messages: Sequence[Message],
+    seed: int,
+    own_seed: int | None = None,
+    terms: CallTerms = NO_TERMS,
+) -> str:
     """Returns the identity of a step that a worker answers.
 
     It leaves out prices, time limits and keys, which do not change an answer. The seed counts for simulated workers
@@ -68,6 +78,7 @@ def worker_identity(spec: WorkerSpec, messages: Sequence[Message], seed: int, ow
             "messages": _turns(messages),
             "seed": seed if spec.simulated else None,
         }
+        | ({"terms": terms.model_dump(mode="json")} if terms else {})
         | _own(own_seed)
     )
 
@@ -123,16 +134,37 @@ def _digest(content: Mapping[str, Any]) -> str:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What a run is asked. ``give_question``: every step receives the task, even if its instruction lacks
-    ``{question}``. Past turns hold their instructions alone, so the task is told once."""
+    ``{question}``. Past turns hold their instructions alone, so the task is told once.
+
+    Attributes:
+        system: what a client tells each model that is told the task, and the one that answers.
+        terms: for each worker. Their choice and rules bind the step that gives the run's answer alone.
+    """
 
     task: str
     give_question: bool = False
     images: tuple[ImagePart, ...] = ()
     turns_before: tuple[Message, ...] = ()
+    system: str = ""
+    terms: CallTerms = NO_TERMS
 
     @classmethod
     def by(cls, run: RunTrace) -> "Asked":
-        return cls(run.task, run.give_question, run.images, run.turns_before)
+        terms = CallTerms(tools=run.tools, choice=run.tool_choice, rules=run.rules)
+        return cls(run.task, run.give_question, run.images, run.turns_before, run.system, terms)
+
+    def terms_of(self, *, answers: bool) -> CallTerms:
+        """Returns what a step's worker is asked beside its messages. ``answers``: it gives the run's answer."""
+        if answers or not self.terms:
+            return self.terms
+        return CallTerms(tools=() if self.terms.choice == "none" else self.terms.tools)
+
+    def told_first(self, *, with_task: bool, answers: bool) -> tuple[Message, ...]:
+        """Returns what a step is told before all else: by the client, and about the form of the answer."""
+        told = [self.system] if self.system.strip() and (with_task or answers) else []
+        if answers and (form := form_asked(self.terms.rules)):
+            told.append(form)
+        return (Message(role="system", content="\n\n".join(told)),) if told else ()
 
     @property
     def beside_task(self) -> dict[str, object]:
@@ -142,6 +174,10 @@ class Asked:
             found["images"] = [image.sha256 for image in self.images]
         if self.turns_before:
             found["turns_before"] = _turns(self.turns_before)
+        if self.system:
+            found["system"] = self.system
+        if self.terms:
+            found["terms"] = self.terms.model_dump(mode="json")
         return found
 
     @property
@@ -272,25 +308,48 @@ def expand(instruction: str, task: str) -> str:
     return instruction.replace(QUESTION, task)
 
 
+def form_asked(rules: AnswerRules) -> str:
+    """Says the form that an answer must have, for a model; empty: any."""
+    if rules.form == "json":
+        return "Answer with one JSON object and nothing else."
+    if rules.form == "schema":
+        schema = json.dumps(rules.json_schema, ensure_ascii=False)
+        return f"Answer with JSON and nothing else. It must fit this JSON Schema:\n{schema}"
+    return ""
+
+
 def build(
-    asked: Asked, workflow: Workflow, index: int, answers: Mapping[int, Answer], round_path: Path = ()
+    asked: Asked,
+    workflow: Workflow,
+    index: int,
+    answers: Mapping[int, Answer],
+    round_path: Path = (),
+    turns: Sequence[ToolTurn] = (),
+    *,
+    gives_answer: bool = False,
 ) -> Context:
     """Builds the context of step ``index``.
 
-    ``answers``: of the earlier steps of this round, by index, with all that the step reads. Raises: KeyError if one of
-    those has no answer yet.
+    Args:
+        answers: of the earlier steps of this round, by index, with all that the step reads.
+        turns: those with which the step begins.
+        gives_answer: whether its answer is that of the run.
+
+    Raises: KeyError if an answer that the step reads is not there yet.
     """
     reads = workflow.reads(index)
     instruction = workflow.steps[index].instruction
     with_task = gets_task(instruction, give_question=asked.give_question)
-    turns: list[Message] = list(asked.turns_before) if with_task else []
+    said: list[Message] = [*asked.told_first(with_task=with_task, answers=gives_answer)]
+    said += asked.turns_before if with_task else ()
     for earlier in reads:
-        turns.append(Message(role="user", content=answers[earlier].instruction))
-        turns.append(Message(role="assistant", content=answers[earlier].turn))
+        said.append(Message(role="user", content=answers[earlier].instruction))
+        said.append(Message(role="assistant", content=answers[earlier].turn))
     content = content_of(asked.told(instruction), asked.images if with_task else ())
-    turns.append(Message(role="user", content=content))
+    said.append(Message(role="user", content=content))
+    said += [message for turn in turns for message in turn.messages]
     return Context(
-        messages=tuple(turns),
+        messages=tuple(said),
         granted=tuple(answers[earlier].shared() for earlier in reads),
         withheld=withheld(workflow, index, frozenset(reads), answers, round_path),
     )
@@ -346,6 +405,8 @@ def _load(image: ImagePart, read: ReadContent | None) -> LoadedImage:
 
 # All that a step is asked.
 
+NO_OVERRIDES = Overrides()
+
 
 @dataclass(frozen=True, slots=True)
 class StepInput:
@@ -353,6 +414,7 @@ class StepInput:
 
     Attributes:
         parent: what an inner Conductor call sees besides the task; None for a step that a worker answers.
+        terms: what its worker is asked beside the messages.
         last: the answer that three empty lists return, if the step reads any.
     """
 
@@ -360,6 +422,7 @@ class StepInput:
     identity: str
     parent: ParentPlan | None = None
     last: Answer | None = None
+    terms: CallTerms = NO_TERMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,18 +451,30 @@ class StepInputs:
         index: int,
         answers: Mapping[int, Answer],
         round_path: Path = (),
-        own_seed: int | None = None,
+        overrides: Overrides = NO_OVERRIDES,
+        *,
+        in_answer: bool = True,
     ) -> StepInput:
         """Returns the input of step ``index``, once ``answers`` has all that it reads.
 
-        ``own_seed``: the seed that this step, or the step around its round, is asked with in place of the run's.
+        Args:
+            overrides: those of the run. The step, or the step around its round, may have a seed in place of the run's.
+            in_answer: whether the round's answer is the run's.
+
         Raises: KeyError if the pool has no such agent or an answer is missing.
         """
         step = workflow.steps[index]
+        path = (*round_path, index)
+        own_seed = overrides.seed_at(path)
         if step.agent != CONDUCTOR_AGENT:
-            context = build(self.asked, workflow, index, answers, round_path)
-            identity = worker_identity(self.workers[step.agent], context.messages, self.pool_seed, own_seed)
-            return StepInput(context, identity)
+            chosen = None if round_path else overrides.last_step
+            gives_answer = in_answer and index == (len(workflow.steps) - 1 if chosen is None else chosen)
+            turns = overrides.turns_at(path)
+            context = build(self.asked, workflow, index, answers, round_path, turns, gives_answer=gives_answer)
+            terms = self.asked.terms_of(answers=gives_answer)
+            spec = self.workers[step.agent]
+            identity = worker_identity(spec, context.messages, self.pool_seed, own_seed, terms)
+            return StepInput(context, identity, terms=terms)
         # As in the paper the inner Conductor call sees the task, the parent's plan (with it this step's instruction)
         # and the last response: the output of the latest step that this one reads, and no other output.
         if self.conductor is None:

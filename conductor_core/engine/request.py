@@ -105,6 +105,10 @@ def rerun_of(
         on_incomplete=source.on_incomplete,
         give_question=source.give_question,
         gates=source.gates,
+        system=source.system,
+        tools=source.tools,
+        tool_choice=source.tool_choice,
+        rules=source.rules,
         overrides=carried(source, workflow, origins) if overrides is None else overrides,
     )
 

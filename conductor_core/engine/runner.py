@@ -340,7 +340,7 @@ class Execution:
         if denial is not None:
             return self._denied(denial)
         if isinstance(result, Held):
-            return ev.RunWaiting(**self._recorder.at())
+            return ev.RunWaiting(**self._recorder.at(), waits_for=self.trace.waits_for)
         if isinstance(result, Failure):
             return self._failure(result.code, result.message)
         if result is None:

@@ -33,7 +33,8 @@ class Failure:
 
 
 class Held:
-    """A round, or the step that opened it, cannot go on: all that is left waits for an approval, or was denied it."""
+    """A round, or a step of it, cannot go on: all that is left waits for an approval or was denied it, or waits for
+    what the client's tools bring."""
 
 
 HELD = Held()
@@ -45,7 +46,7 @@ class RoundRunner:
     def __init__(self, state: RunState, path: Path) -> None:
         self._state, self._path = state, path
         self._running: dict[asyncio.Task[Held | None], int] = {}
-        # Steps that opened a round of their own which cannot go on before the next decision.
+        # Steps that cannot go on before the next command: of tools, or with a round of their own that cannot.
         self._held: set[int] = set()
         self._asked_for = False
 
@@ -172,9 +173,12 @@ class RoundRunner:
         return all(steps[read].answered or steps[read].status in INCOMPLETE for read in steps[index].reads)
 
     def _step_input(self, index: int) -> StepInput:
-        seed = self._state.recorder.trace.overrides.seed_at((*self._path, index))
+        trace = self._state.recorder.trace
         answers = Answer.of_round(self._round, self._state.request.task)
-        return self._state.step_inputs.of(self._workflow, index, answers, self._path, seed)
+        in_answer = trace.gives_answer(self._path)
+        return self._state.step_inputs.of(
+            self._workflow, index, answers, self._path, trace.overrides, in_answer=in_answer
+        )
 
     def _give(self, output: GivenOutput) -> None:
         """Records that a person gave the output of a step."""
@@ -240,8 +244,7 @@ class RoundRunner:
         state, step, path = self._state, self._workflow.steps[index], (*self._path, index)
         if step_input.parent is not None:
             return await _Recursion(state, path, step, step_input, step_input.parent).run()
-        await StepCall(state, path, step, step_input).run()
-        return None
+        return HELD if await StepCall(state, path, step, step_input).run() == "waits" else None
 
 
 class _Recursion:

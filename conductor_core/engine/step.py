@@ -1,12 +1,18 @@
-"""Carries out one step: calls its worker, streams the answer, repeats failed calls, records the end."""
+"""Carries out one step: calls its worker, streams the answer, repeats failed calls, records the end.
+
+A worker that calls the client's tools ends a turn of the step. The step waits, and goes on with what they brought.
+"""
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from conductor_core.chat.messages import (
     IN_WORDS,
+    CallTerms,
     Finished,
     Message,
     ReasoningDelta,
@@ -16,6 +22,7 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
+from conductor_core.engine.answer_form import StopTexts, correction, form_fault
 from conductor_core.engine.budgets import LiveCall, longest_usd
 from conductor_core.engine.calls import CallSequence, NextCall, RunState, name_the_limit
 from conductor_core.engine.prompts import StepInput, digest_text, loaded
@@ -24,6 +31,7 @@ from conductor_core.errors import (
     ContentMissing,
     InspectorError,
     WorkerError,
+    WorkerFailed,
     WorkerFiltered,
     WorkerRefused,
     WorkerStreamCut,
@@ -31,6 +39,8 @@ from conductor_core.errors import (
 )
 from conductor_core.privacy import masking
 from conductor_core.run import events as ev
+from conductor_core.run.request import tool_call_id
+from conductor_core.run.trace import StepTrace
 from conductor_core.run.values import Path
 from conductor_core.text import whole_characters
 from conductor_core.workflow.model import Step
@@ -66,19 +76,43 @@ class StepCall:
     def __init__(self, state: RunState, path: Path, step: Step, step_input: StepInput) -> None:
         self._state, self._path, self._step, self._step_input = state, path, step, step_input
         self._recorder, self._budget = state.recorder, state.budget
-        self._sequence = CallSequence(state, step.agent, state.recorder.trace.overrides.seed_at(path))
-        self._input_tokens = estimate_input_tokens(step_input.context.messages)
+        known = self._trace
+        asked = known.turns[-1].agent if known.turns else None
+        seed = state.recorder.trace.overrides.seed_at(path)
+        self._sequence = CallSequence(state, asked or step.agent, seed, limited=bool(step_input.terms.rules.max_tokens))
+        self._told = step_input.context.messages + tuple(
+            message for turn in known.turns if turn.results is not None for message in turn.messages
+        )
+        self._input_tokens = estimate_input_tokens(self._told)
         self._live = LiveCall(self._spec.price, self._input_tokens)
         self._deltas = DeltaBuffer(state.recorder, state.settings.delta_interval_ms, self._delta_events)
-        self._started_ms = 0.0
+        self._begun = known.started_ms is not None
+        self._started_ms = known.started_ms or 0.0
+        self._corrected = False
         self._asked = False
         self._calls = 0
         self._brought: _Brought | None = None
         self._loading = False
         self._begin_attempt()
 
-    async def run(self) -> None:
-        """If cancelled, closes the connection and keeps what has streamed. Raises: StoreError, LimitReached."""
+    @property
+    def _trace(self) -> StepTrace:
+        return self._state.recorder.trace.step_at(self._path)
+
+    @property
+    def _terms(self) -> CallTerms:
+        """What the worker is asked beside its messages. A tool is demanded in the first turn only."""
+        terms = self._step_input.terms
+        again = terms.choice not in ("auto", "none") and self._trace.turns
+        return terms.model_copy(update={"choice": "auto"}) if again else terms
+
+    async def run(self) -> Literal["ended", "waits"]:
+        """Returns ``waits`` if the worker called tools whose results are not there.
+
+        If cancelled, closes the connection and keeps what has streamed. Raises: StoreError, LimitReached.
+        """
+        if self._trace.open_calls:
+            return "waits"
         try:
             while True:
                 self._calls += 1
@@ -91,7 +125,7 @@ class StepCall:
                         continue
                     if self._brought is not None:
                         self._complete(self._brought)
-                    return
+                    return "ended"
                 except InspectorError:
                     raise
                 except (Exception, asyncio.CancelledError) as error:
@@ -103,12 +137,20 @@ class StepCall:
                     name = type(error).__name__
                     message = f"worker {self._spec.name} broke unexpectedly, see the log: {name}: {error}"
                     await self._fail(name, masking.known().text(message), self._spent(None))
-                    return
+                    return "ended"
+                if self._calls_tools(finished):
+                    await self._call_tools(finished)
+                    return "waits"
                 reasoning = "".join(self._reasoning) if self._moved else None
                 brought = _Brought(finished, "".join(self._text), self._other, reasoning)
-                if not await self._better_than(brought):
+                if await self._in_another_form(brought) or await self._better_than(brought):
+                    continue
+                if (fault := self._form_fault(brought)) is not None:
+                    message = f"worker {self._spec.name} gave no answer in the form asked for: {fault}"
+                    await self._fail("AnswerNotInForm", message, finished.usage or self._live.usage, finished.cost_usd)
+                else:
                     self._complete(brought)
-                    return
+                return "ended"
         finally:
             self._recorder.defer(self._deltas.drain())
             await self._sequence.aclose()
@@ -128,6 +170,7 @@ class StepCall:
         self._moved = False
         self._output_characters = 0
         self._first_token_ms: float | None = None
+        self._stops = StopTexts(self._step_input.terms.rules.stop)
 
     async def _attempt(self) -> Finished:
         """Makes one call, once the shared cost cap has room for it. Raises: WorkerError."""
@@ -135,7 +178,7 @@ class StepCall:
             cap = self._state.cap
             if cap is None:
                 return await self._call()
-            async with cap.call(self._spec, self._step_input.context.messages) as call:
+            async with cap.call(self._spec, self._told) as call:
                 call.taken = call.most, call.most_usd  # what is stopped from outside may have taken that
                 try:
                     finished = await self._call()
@@ -150,27 +193,34 @@ class StepCall:
     async def _call(self) -> Finished:
         """Makes one call, from its first byte to its last chunk. Raises: WorkerError."""
         self._asked = False
-        price, messages = self._spec.price, self._step_input.context.messages
+        price, messages = self._spec.price, self._told
         most_usd = 0.0 if price is None else longest_usd(price, self._spec, messages)
         await self._budget.room(self._path, most_usd)
-        if self._calls == 1:
+        if not self._begun:
             await self._start()
         messages = await self._messages()
         self._begin_attempt()
         self._live = self._budget.begin_call(self._path, self._input_tokens, price, most_usd)
         self._asked = True
-        answer = self._sequence.worker.answer(messages)
+        terms, worker = self._terms, self._sequence.worker
+        answer = worker.answer(messages, terms) if terms else worker.answer(messages)
         try:
             async with asyncio.timeout(self._spec.timeout_s) as limit, closing(answer) as stream:
                 with watching(self._recorder.progress(self._progress_event)):
                     async for chunk in stream:
                         if isinstance(chunk, Finished):
-                            return chunk
+                            self._say(self._stops.rest())
+                            return self._checked(chunk)
                         if isinstance(chunk, TextWasReasoning):
                             self._reasoning, self._text = [*self._reasoning, *self._text], []
                             self._moved = True
                             continue
-                        self._receive(whole_characters(chunk.text), reasoning=isinstance(chunk, ReasoningDelta))
+                        if isinstance(chunk, ReasoningDelta):
+                            self._receive(whole_characters(chunk.text), reasoning=True)
+                            continue
+                        self._say(self._stops.feed(whole_characters(chunk.text)))
+                        if self._stops.hit is not None:
+                            return Finished(finish_reason="stop", stop_text=self._stops.hit)
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -184,9 +234,84 @@ class StepCall:
     async def _messages(self) -> tuple[Message, ...]:
         """Returns what is sent, with the bytes of its images. Raises: WorkerRefused if one is gone."""
         try:
-            return await loaded(self._step_input.context.messages, self._state.read_content)
+            return await loaded(self._told, self._state.read_content)
         except ContentMissing as error:
             raise WorkerRefused(f"worker {self._spec.name} was not asked: {error}") from error
+
+    def _checked(self, finished: Finished) -> Finished:
+        """Raises: WorkerFailed if the worker called an offered tool with arguments that are no JSON object."""
+        if not self._calls_tools(finished):
+            return finished
+        for call in finished.tool_calls:
+            try:
+                read = json.loads(call.arguments or "{}")
+            except (ValueError, RecursionError):
+                read = None
+            if not isinstance(read, dict):
+                raise WorkerFailed(
+                    f"worker {self._spec.name} called the tool {call.name} with arguments that are no JSON object"
+                )
+        return finished
+
+    def _calls_tools(self, finished: Finished) -> bool:
+        """Whether the answer is to call tools, all of them offered. Others are noted, and nobody carries them out."""
+        offered = {tool.name for tool in self._terms.tools}
+        ended = finished.finish_reason in ("tool_calls", "stop", "other") and not finished.refusal
+        return ended and bool(finished.tool_calls) and all(call.name in offered for call in finished.tool_calls)
+
+    async def _call_tools(self, finished: Finished) -> None:
+        """Records the calls, durably: only then may a client learn of them."""
+        usage = finished.usage or self._live.usage
+        cost_usd = self._cost(usage, finished.cost_usd)
+        self._budget.settle(self._path, cost_usd)
+        first = self._recorder.trace.tools_called
+        calls = tuple(
+            call.model_copy(update={"call_id": tool_call_id(self._recorder.run_id, first + place)})
+            for place, call in enumerate(finished.tool_calls)
+        )
+        await self._recorder.emit(
+            *self._deltas.drain(),
+            ev.ToolCalled(
+                **self._recorder.at(),
+                path=self._path,
+                text="".join(self._text),
+                reasoning="".join(self._reasoning) if self._moved else None,
+                calls=calls,
+                agent=self._other,
+                model=finished.model,
+                usage=usage,
+                cost_usd=cost_usd,
+                cost_estimated=finished.cost_usd is None and cost_usd is not None,
+                departures=finished.departures,
+                weights=finished.weights,
+            ),
+        )
+
+    def _form_fault(self, brought: _Brought) -> str | None:
+        if brought.finished.ending(brought.output) not in ("completed", "cut"):
+            return None
+        return form_fault(brought.output, self._step_input.terms.rules)
+
+    async def _in_another_form(self, brought: _Brought) -> bool:
+        """Asks once more, saying what is wrong, for an answer that has not the form asked for."""
+        fault = None if self._corrected else self._form_fault(brought)
+        if fault is None:
+            return False
+        self._corrected = True
+        finished, said = brought.finished, correction(fault)
+        usage = finished.usage or self._live.usage
+        cost_usd = self._cost(usage, finished.cost_usd)
+        self._budget.settle(self._path, cost_usd)
+        then = NextCall("again")
+        await self._retry(
+            "AnswerNotInForm", f"the answer has not the form asked for: {fault}", brought.agent, then, usage, cost_usd,
+            finished=finished, correction=said,
+        )  # fmt: skip
+        wrong = Message(role="assistant", content=brought.output if brought.output.strip() else "[no answer]")
+        self._told = (*self._told, wrong, Message(role="user", content=said))
+        self._input_tokens = estimate_input_tokens(self._told)
+        await self._wait(then)
+        return True
 
     async def _go_on_after(self, error: WorkerError) -> bool:
         """Records a failed call, and waits if another follows. Returns False if none does.
@@ -235,6 +360,7 @@ class StepCall:
             await asyncio.sleep(then.wait_s)
 
     async def _start(self) -> None:
+        self._begun = True
         self._budget.start_step()
         self._started_ms = self._recorder.now_ms()
         await self._recorder.emit(
@@ -248,6 +374,9 @@ class StepCall:
                 withheld=self._step_input.context.withheld,
             )
         )
+
+    def _say(self, text: str) -> None:
+        self._receive(text, reasoning=False)
 
     def _receive(self, text: str, *, reasoning: bool) -> None:
         if not text:
@@ -292,6 +421,7 @@ class StepCall:
         *,
         finished: Finished | None = None,
         loading: bool = False,
+        correction: str = "",
     ) -> None:
         """Records a call that another follows, or after which an earlier one is kept. ``agent``: the worker called."""
         await self._recorder.emit(
@@ -313,11 +443,12 @@ class StepCall:
                 refusal="" if finished is None else finished.refusal,
                 tool_calls=() if finished is None else finished.tool_calls,
                 loading=loading,
+                correction=correction,
             ),
         )
 
-    async def _fail(self, code: str, message: str, usage: Usage) -> None:
-        streamed, cost_usd = self._deltas.drain(), self._cost(usage)
+    async def _fail(self, code: str, message: str, usage: Usage, said_usd: float | None = None) -> None:
+        streamed, cost_usd = self._deltas.drain(), self._cost(usage, said_usd)
         self._budget.settle(self._path, cost_usd)
         now_ms = self._recorder.now_ms()
         await self._recorder.emit(
@@ -369,6 +500,7 @@ class StepCall:
                 reasoning=brought.reasoning,
                 departures=finished.departures,
                 weights=finished.weights,
+                stop_text=finished.stop_text,
             ),
         )
 

@@ -284,6 +284,25 @@ class _Reading:
                     agent = event.then_agent or step.agent
                     call = self._call(f"{label(step.path)} {number}", agent, within.span_id, event.at_utc)
                     call.attributes[INPUT] = _input(first.messages)
+            elif isinstance(event, ev.ToolCalled):
+                call.end_utc = event.at_utc
+                call.attributes |= _used(event.usage, event.cost_usd)
+                names = tuple(tool.name for tool in event.calls)
+                call.attributes |= _present(
+                    {MODEL_ANSWERED: event.model, FINISH: ("tool_calls",), "conductor.tools_called": names}
+                )
+                returned = next(
+                    (e for e in self._events if isinstance(e, ev.ToolReturned) and e.at_ms >= event.at_ms), None
+                )
+                if returned is None:
+                    break
+                yield call
+                number += 1
+                agent = event.agent or step.agent
+                call = self._call(f"{label(step.path)} {number}", agent, within.span_id, returned.at_utc)
+                turns = [turn for turn in step.turns if turn.results is not None][:number]
+                told = tuple(message for turn in turns for message in turn.messages)
+                call.attributes[INPUT] = _input((*first.messages, *told))
             elif isinstance(event, ev.StepCompleted):
                 call.end_utc = event.at_utc
                 call.attributes |= _used(event.usage, event.cost_usd)

@@ -10,6 +10,8 @@ from typing import Any, assert_never
 from urllib.parse import quote
 
 from conductor_core.chat.messages import (
+    NO_TERMS,
+    CallTerms,
     ImagePart,
     Message,
     Part,
@@ -41,17 +43,38 @@ class AnthropicDialect:
     def headers(self, key: str | None) -> dict[str, str]:
         return {"anthropic-version": _VERSION} | ({"x-api-key": key} if key else {})
 
-    def body(self, spec: WorkerSpec, messages: Sequence[Message]) -> dict[str, Any]:
+    def body(self, spec: WorkerSpec, messages: Sequence[Message], terms: CallTerms = NO_TERMS) -> dict[str, Any]:
         """Moves system turns into ``system``; the turns of the conversation keep their order."""
         system = "\n\n".join(message.text for message in messages if message.role == "system")
         turns = [{"role": turn.role, "content": _blocks(turn)} for turn in messages if turn.role != "system"]
         body: dict[str, Any] = {"max_tokens": DEFAULT_MAX_TOKENS, **spec.params}
+        if terms:
+            body |= _terms(body, terms)
         if system:
             body["system"] = system
         return body | {"model": spec.model, "messages": turns, "stream": True}
 
     def reader(self) -> "MessageReader":
         return MessageReader()
+
+
+def _terms(body: Mapping[str, Any], terms: CallTerms) -> dict[str, Any]:
+    """Returns what a request says beside its messages. A limit of the pool file is never raised."""
+    said: dict[str, Any] = {}
+    if (most := terms.rules.max_tokens) is not None:
+        limit = body.get("max_tokens")
+        said["max_tokens"] = min(limit, most) if type(limit) is int and limit > 0 else most
+    if stops := [stop for stop in terms.rules.stop if stop.strip()]:  # others it does not take
+        said["stop_sequences"] = stops
+    if terms.tools and terms.choice != "none":
+        said["tools"] = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.schema_for_models}
+            for tool in terms.tools
+        ]
+        if terms.choice != "auto":
+            named = {"type": "tool", "name": terms.choice}
+            said["tool_choice"] = {"type": "any"} if terms.choice == "required" else named
+    return said
 
 
 def _blocks(turn: Message) -> str | list[dict[str, Any]]:

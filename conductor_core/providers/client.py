@@ -26,6 +26,8 @@ import pydantic_core
 
 from conductor_core import __version__
 from conductor_core.chat.messages import (
+    NO_TERMS,
+    CallTerms,
     Chunk,
     Departure,
     Finished,
@@ -198,7 +200,7 @@ class Dialect(Protocol):
 
     def headers(self, key: str | None) -> dict[str, str]: ...
 
-    def body(self, spec: WorkerSpec, messages: Sequence[Message]) -> dict[str, Any]:
+    def body(self, spec: WorkerSpec, messages: Sequence[Message], terms: CallTerms = NO_TERMS) -> dict[str, Any]:
         """Returns the request. Raises: ServerFault for messages that the protocol cannot say."""
         ...
 

@@ -352,11 +352,13 @@ class ModelFile(Frozen):
 
     Attributes:
         file, table: the names of such a file and of its tables. needs: what a file without tables lacks.
+        key: the field that is unique among the tables.
         invalid: the error that carries all faults.
     """
 
     file: ClassVar[str]
     table: ClassVar[str]
+    key: ClassVar[str] = "name"
     needs: ClassVar[str]
     invalid: ClassVar[type[ModelsInvalid]]
 
@@ -396,8 +398,8 @@ def parse_model_file(
         return None, [f"{error.place}not TOML: {one_line(error.what, limit=120)}"]
     tables = document.get(form.table, [])
     listed = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
-    names = [table.get("name") for table in tables] if listed else []
-    faults = list(_repeated_names(names, form.table))
+    names = [table.get(form.key) for table in tables] if listed else []
+    faults = list(_repeated_names(names, form))
     if not listed:
         faults.append(((form.table,), f"must be [[{form.table}]] tables, with double brackets"))
     read = None
@@ -415,15 +417,16 @@ def parse_model_file(
     return None if told else read, [f"line {line}, {fault}" if line else fault for line, _, fault in told]
 
 
-def _repeated_names(names: list[object], table: str) -> Iterator[tuple[Loc, str]]:
+def _repeated_names(names: list[object], form: type[ModelFile]) -> Iterator[tuple[Loc, str]]:
+    table, key = form.table, form.key
     first: dict[str, int] = {}
     for index, name in enumerate(names):
         if isinstance(name, str) and name.strip():
             earlier = first.setdefault(name.casefold(), index)
             if earlier != index:
                 yield (
-                    (table, index, "name"),
-                    f'"{shown(name)}" is already the name of {table}[{earlier}]; names are unique',
+                    (table, index, key),
+                    f'"{shown(name)}" is already the {key} of {table}[{earlier}]; {key}s are unique',
                 )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from conductor_core.chat.messages import (
+    NO_TERMS,
+    CallTerms,
     Departure,
     Finished,
     ImagePart,
@@ -18,6 +20,7 @@ from conductor_core.chat.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    ToolSpec,
     WorkerSpec,
     data_url,
 )
@@ -68,9 +71,10 @@ class OpenAIDialect:
     def headers(self, key: str | None) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
 
-    def body(self, spec: WorkerSpec, messages: Sequence[Message]) -> dict[str, Any]:
+    def body(self, spec: WorkerSpec, messages: Sequence[Message], terms: CallTerms = NO_TERMS) -> dict[str, Any]:
         return {
             **spec.params,
+            **(_terms(spec, terms) if terms else {}),
             "model": spec.model,
             "messages": [turn for message in messages for turn in _turns(message)],
             "stream": True,
@@ -79,6 +83,41 @@ class OpenAIDialect:
 
     def reader(self) -> "ChatReader":
         return ChatReader()
+
+
+def _terms(spec: WorkerSpec, terms: CallTerms) -> dict[str, Any]:
+    """Returns what a request says beside its messages. A limit of the pool file is never raised."""
+    said: dict[str, Any] = {}
+    rules = terms.rules
+    if rules.max_tokens is not None:
+        limits = [name for name in ("max_completion_tokens", "max_tokens") if name in spec.params] or ["max_tokens"]
+        said |= {name: _least(spec.params.get(name), rules.max_tokens) for name in limits}
+    if rules.stop:
+        said["stop"] = [*rules.stop][:MOST_STOPS]
+    if rules.form == "json":
+        said["response_format"] = {"type": "json_object"}
+    elif rules.form == "schema":
+        schema = {"name": rules.schema_name or "answer", "schema": dict(rules.json_schema or {})}
+        said["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if terms.tools and terms.choice != "none":
+        said["tools"] = [{"type": "function", "function": _function(tool)} for tool in terms.tools]
+        if terms.choice != "auto":
+            named = {"type": "function", "function": {"name": terms.choice}}
+            said["tool_choice"] = terms.choice if terms.choice == "required" else named
+    return said
+
+
+MOST_STOPS = 4
+"""More texts that end an answer OpenAI does not take; ``engine.answer_form`` knows all of them."""
+
+
+def _least(limit: Any, most: int) -> int:
+    return min(limit, most) if type(limit) is int and limit > 0 else most
+
+
+def _function(tool: ToolSpec) -> dict[str, Any]:
+    strict = {} if tool.strict is None else {"strict": tool.strict}
+    return {"name": tool.name, "description": tool.description, "parameters": tool.schema_for_models, **strict}
 
 
 def _turns(message: Message) -> list[dict[str, Any]]:

@@ -10,7 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from random import Random
 
-from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Usage, WorkerSpec
+from conductor_core.chat.messages import (
+    NO_TERMS,
+    CallTerms,
+    Chunk,
+    Finished,
+    Message,
+    TextDelta,
+    Usage,
+    WorkerSpec,
+)
 from conductor_core.errors import PoolInvalid
 from conductor_core.rehearsal import skills
 from conductor_core.rehearsal.families import DIFFICULTIES, FAMILIES, RehearsalTask
@@ -249,17 +258,19 @@ class RehearsalWorker:
         """Returns what was drawn for ``respond``'s text, among all that may happen."""
         return _Answerer(self._profile, self._seed, messages).drawn
 
-    async def answer(self, messages: Sequence[Message]) -> AsyncIterator[Chunk]:
+    async def answer(self, messages: Sequence[Message], terms: CallTerms = NO_TERMS) -> AsyncIterator[Chunk]:
         """Streams the answer at the worker's pace. Cancelling it between two words leaves nothing behind.
+
+        It calls no tools, and knows no form of answers.
 
         That it cannot answer it says at once.
         """
         answerer = _Answerer(self._profile, self._seed, messages)
         pieces = token_pieces(answerer.text())
-        limit = self._spec.params.get("max_tokens")
-        cut = isinstance(limit, int) and 0 < limit < len(pieces)
+        limits = [limit for limit in (self._spec.params.get("max_tokens"), terms.rules.max_tokens) if limit]
+        cut = bool(limits) and 0 < min(limits) < len(pieces)
         if cut:
-            pieces = pieces[:limit]
+            pieces = pieces[: min(limits)]
         if self._tokens_per_s > 0 and answerer.manner != "receipt":
             async for piece in self._paced(pieces):
                 yield TextDelta(text=piece)

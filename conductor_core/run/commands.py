@@ -4,10 +4,12 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, PositiveInt, TypeAdapter
 
+from conductor_core.chat.messages import ToolResultPart
 from conductor_core.errors import BadInput
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import environment_keys
 from conductor_core.run.actor import Caused
+from conductor_core.run.request import ClientRequest
 from conductor_core.run.values import Path
 from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import Workflow
@@ -73,8 +75,22 @@ class Edit(Caused):
     edited: Workflow | None = None
 
 
-Command = Cancel | Approve | Deny | Edit
-COMMAND_KINDS = frozenset({"cancel", "approve", "deny", "edit"})
+class ToolResults(Caused):
+    """What the client's tools brought: of all calls for which the run waits, each once.
+
+    ``said``: what the client added. ``client``: the request that brought them. Answered by ``tool.returned``, or
+    refused.
+    """
+
+    kind: Literal["tool_results"] = "tool_results"
+    run_id: str
+    results: tuple[ToolResultPart, ...]
+    said: str = ""
+    client: ClientRequest | None = None
+
+
+Command = Cancel | Approve | Deny | Edit | ToolResults
+COMMAND_KINDS = frozenset({"cancel", "approve", "deny", "edit", "tool_results"})
 
 COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="kind")])
 

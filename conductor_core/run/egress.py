@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from conductor_core.chat.messages import ConductorInfo, Message, Usage
+from conductor_core.chat.messages import ConductorInfo, Message, ToolCallPart, Usage
 from conductor_core.providers.servers import provider_of, sent_beside, server_of
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
-from conductor_core.run.values import Path, PoolInfo
+from conductor_core.run.values import Path, PoolInfo, ToolTurn
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 How = Literal["first", "again", "more_tokens", "fallback"]
 """Why a call was made: as the first of its step or plan, or after the one before it (``StepRetried.then``)."""
 
 
-_Of = Literal["step", "plan", "traces"]
+_Of = Literal["step", "plan", "tool", "traces"]
 _Place = tuple[_Of, Path]
-_Ended = ev.PlanCall | ev.StepRetried | ev.StepCompleted | ev.StepFailed
+_Ended = ev.PlanCall | ev.StepRetried | ev.ToolCalled | ev.StepCompleted | ev.StepFailed
 
 
 @dataclass(slots=True)
@@ -67,6 +67,8 @@ class Call:
         return (*(message.text for message in self.messages), *self.beside)
 
 
+CLIENT = "client"
+"""The provider of tools that the client of the endpoint carries out."""
 TRACES = "OpenTelemetry"
 """The agent of traces; their provider is the same in small letters."""
 
@@ -93,6 +95,7 @@ class _Reading:
         self._servers = servers_by_agent(created.pool, created.conductor)
         self._beside = _beside(created.pool, created.conductor)
         self._open: dict[_Place, Call] = {}
+        self._wait: dict[Path, tuple[Call, ev.ToolCalled]] = {}
         self._own: dict[Path, str] = {}
         self._traces: dict[ev.TracesTo, Call] = {}
         self._told = _Told(created)
@@ -136,6 +139,10 @@ class _Reading:
             case ev.PlanCompleted() | ev.PlanRejected():
                 ended = "completed" if isinstance(event, ev.PlanCompleted) else "rejected"
                 self._end("plan", event.round, ended, event)
+            case ev.ToolCalled():
+                self._call_tools(number, event)
+            case ev.ToolReturned():
+                self._return(number, event)
             case ev.StepCompleted() | ev.StepFailed():
                 ended = event.ending if isinstance(event, ev.StepCompleted) else "failed"
                 self._end("step", event.path, ended, event)
@@ -163,6 +170,29 @@ class _Reading:
             agent = event.then_agent or self._own.get(event.path, call.agent)
             self._announce(call, event, agent, event.then)
 
+    def _call_tools(self, number: int, event: ev.ToolCalled) -> None:
+        """The call ended, and what it gives the client's tools leaves for the client."""
+        if (call := self._end("step", event.path, "called tools", event)) is None:
+            return
+        self._wait[event.path] = call, event
+        given = tuple(ToolCallPart(call_id=c.call_id, name=c.name, arguments=c.arguments) for c in event.calls)
+        said = (Message(role="assistant", content=given),)
+        tool = Call(number, event.at_utc, "tool", event.path, call.agent, CLIENT, "", False, said, ended="completed")
+        self.found.append(tool)
+
+    def _return(self, number: int, event: ev.ToolReturned) -> None:
+        """Announces the next call of each step that waited. That it was made, another event shows."""
+        results = {result.call_id: result for result in event.results}
+        for path, (call, called) in self._wait.items():
+            brought = tuple(results[each.call_id] for each in called.calls if each.call_id in results)
+            turn = ToolTurn(text=called.text, calls=called.calls, results=brought, said=event.said)
+            if len(brought) != len(called.calls):
+                continue
+            again = self._begin(number, event.at_utc, ("step", path), call.agent, turn.messages, "again")
+            again.messages = (*call.messages, *turn.messages)
+            again.ended = "announced"
+        self._wait.clear()
+
     def _begin(
         self, number: int, at_utc: datetime, place: _Place, agent: str, messages: tuple[Message, ...], how: How
     ) -> Call:
@@ -174,7 +204,11 @@ class _Reading:
         return call
 
     def _announce(self, last: Call, event: ev.StepRetried | ev.PlanRetried, agent: str, how: How) -> None:
-        call = self._begin(last.event, event.at_utc, (last.of, last.path), agent, last.messages, how)
+        messages = last.messages
+        if isinstance(event, ev.StepRetried) and event.correction:
+            said = Message(role="assistant", content=event.partial), Message(role="user", content=event.correction)
+            messages = (*messages, *said)
+        call = self._begin(last.event, event.at_utc, (last.of, last.path), agent, messages, how)
         call.ended = "announced"
 
     def _began(self, of: _Of, path: Path) -> None:
@@ -215,7 +249,7 @@ class _Told:
             self._names |= {conductor.name: None, conductor.model: None}
         self._contents: dict[str, None] = {}
         self._thoughts: dict[Path, str] = {}
-        self._add(request.task, *(turn.text for turn in request.turns_before))
+        self._add(request.task, request.system, *(turn.text for turn in request.turns_before))
 
     def texts(self, *, contents: bool) -> tuple[str, ...]:
         thoughts = filter(None, self._thoughts.values())

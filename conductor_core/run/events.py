@@ -21,13 +21,14 @@ from conductor_core.chat.messages import (
     OnIncomplete,
     Packed,
     ToolCall,
+    ToolResultPart,
     Usage,
     Weights,
 )
 from conductor_core.chat.progress import Progress
 from conductor_core.run.actor import Caused
-from conductor_core.run.request import Given, RunRequest
-from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput
+from conductor_core.run.request import ClientRequest, Given, RunRequest
+from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput, ToolTurn
 from conductor_core.workflow.edits import Origins, require_fit
 from conductor_core.workflow.model import Fault, Frozen, Workflow
 
@@ -145,10 +146,11 @@ class CommandRefused(RunEvent, Caused):
 
 
 class RunWaiting(RunEvent):
-    """Nothing of the run can go on until somebody decides. No process holds it, and its clock is stopped."""
+    """Nothing of the run can go on until somebody decides, or the client's tools return. No process holds it, and its
+    clock is stopped."""
 
     kind: Literal["run.waiting"] = "run.waiting"
-    waits_for: Literal["approval"] = "approval"
+    waits_for: Literal["approval", "tool_results"] = "approval"
 
 
 class RunDenied(Spent, Caused):
@@ -157,6 +159,21 @@ class RunDenied(Spent, Caused):
     kind: Literal["run.denied"] = "run.denied"
     error: str = ""
     duration_ms: NonNegativeFloat = 0.0
+
+
+class ToolReturned(RunEvent, Caused):
+    """The client's tools returned: of all calls for which the run waited. Each result goes to the step that called.
+
+    Attributes:
+        said: what the client added; every such step is told it.
+        command: id of the command that brought them. client: the request that did.
+    """
+
+    kind: Literal["tool.returned"] = "tool.returned"
+    results: tuple[ToolResultPart, ...]
+    said: str = ""
+    command: int | None = None
+    client: ClientRequest | None = None
 
 
 ApprovalEvent = ApprovalRequested | ApprovalGranted | ApprovalDenied | CommandRefused | RunWaiting
@@ -462,6 +479,8 @@ class StepRetried(RunEvent):
         then_max_tokens: its token limit, if that is not the pool's.
         refusal, tool_calls: as in ``StepCompleted``.
         loading: the server was loading its model. Waiting for it is no new attempt.
+        correction: what the worker is told after ``partial``, so that it writes the answer in the form asked for;
+            empty: it is asked the same again.
     """
 
     kind: Literal["step.retried"] = "step.retried"
@@ -480,6 +499,31 @@ class StepRetried(RunEvent):
     refusal: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     loading: bool = False
+    correction: str = ""
+
+
+class ToolCalled(RunEvent):
+    """A worker called tools that the client brought, instead of answering. It is durable before a call leaves.
+
+    Attributes:
+        text: what the worker said beside. reasoning: all of it, if some came as text; None: it came apart.
+        calls: with their ids.
+        agent: who was asked; None: the step's own worker.
+        cost_estimated: as in ``Answered``.
+    """
+
+    kind: Literal["tool.called"] = "tool.called"
+    path: Path
+    text: str = ""
+    reasoning: str | None = None
+    calls: tuple[ToolCall, ...]
+    agent: str | None = None
+    model: str | None = None
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    cost_estimated: bool = False
+    departures: tuple[Departure, ...] = ()
+    weights: Weights | None = None
 
 
 class AnswerParts(BaseModel):
@@ -493,6 +537,7 @@ class AnswerParts(BaseModel):
         passed_on: whether steps that read this one get its output, if that is incomplete.
         departures: how the call or its answer departed from what was asked for.
         weights: the model that answered, where this program opened its file.
+        stop_text: the text of the client before which the answer ended; None: it ended by itself, or nobody says.
     """
 
     incomplete: bool = False
@@ -504,6 +549,7 @@ class AnswerParts(BaseModel):
     passed_on: bool = True
     departures: tuple[Departure, ...] = ()
     weights: Weights | None = None
+    stop_text: str | None = None
 
 
 class Answered(RunEvent, AnswerParts):
@@ -567,6 +613,7 @@ class StepReused(Answered, Sent):
         source_imported: whether that run came as a file.
         ending: always ``completed``, unless an interrupted run is resumed.
         reasoning: what the model thought where it ran.
+        turns: those in which it called tools there, with what they brought.
     """
 
     kind: Literal["step.reused"] = "step.reused"
@@ -575,6 +622,7 @@ class StepReused(Answered, Sent):
     source_imported: bool = False
     duration_ms: NonNegativeFloat = 0.0
     reasoning: str = ""
+    turns: tuple[ToolTurn, ...] = ()
 
 
 class RecursionEntered(RunEvent):
@@ -599,6 +647,7 @@ StepEvent = (
     | StepDelta
     | StepProgress
     | StepRetried
+    | ToolCalled
     | StepCompleted
     | StepFailed
     | StepSkipped
@@ -612,12 +661,12 @@ StepEvent = (
 FinalEvent = RunCompleted | RunFailed | RunCancelled | RunInterrupted | RunDenied
 """The last event of a run."""
 
-Event = RunCreated | RunTaken | TextRedacted | PlanEvent | StepEvent | ApprovalEvent | FinalEvent
+Event = RunCreated | RunTaken | TextRedacted | PlanEvent | StepEvent | ApprovalEvent | ToolReturned | FinalEvent
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""
 
-VOCABULARY = 6
+VOCABULARY = 7
 """The version of these events; 1 in databases of schema 0001. It grows with each release that adds a kind of event or a
 field. Each run records it, so that an older program can tell a run of a newer version from a damaged one."""
 

@@ -64,7 +64,7 @@ class Digests:
             return self._of_output(value)
         if name in _OUTPUTS and isinstance(value, list):
             return [{**shared, "sha256": self._of_output(shared["sha256"])} for shared in value]
-        return value if name == "params" else self._value(value)
+        return value if name in FREE else self._value(value)
 
     def _of_output(self, digest: str) -> str:
         """Returns the digest of the output as it is now. None of this record has the others: nobody can check them."""
@@ -87,7 +87,7 @@ app_version code field device dtype precision usd_per_mtok api_key_env accepts o
 """
 STRUCTURE = frozenset(_OURS.split())
 """Fields that a program reads and no model writes."""
-_FREE = frozenset(["params"])
+FREE = frozenset(["params", "parameters", "json_schema", "echoed"])
 """Fields whose inside is a person's own: no name in there is one of ours."""
 
 
@@ -141,7 +141,7 @@ class Redactor:
                 return {self.text(name): self._value(item, free=True) for name, item in value.items()}
             case Mapping():
                 return {
-                    name: item if name in STRUCTURE else self._value(item, free=name in _FREE)
+                    name: item if name in STRUCTURE else self._value(item, free=name in FREE)
                     for name, item in value.items()
                 }
             case list():

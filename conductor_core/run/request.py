@@ -14,12 +14,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
-from conductor_core.chat.messages import ImagePart, Message, OnIncomplete, ToolSpec, conversation_of, images_in
+from conductor_core.chat.messages import (
+    AnswerRules,
+    ImagePart,
+    Message,
+    OnIncomplete,
+    ToolSpec,
+    conversation_of,
+    images_in,
+)
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Actor, Caller, Caused, Door, local_actor
-from conductor_core.run.values import BatchRow, Limits, Path, PoolInfo, label
+from conductor_core.run.values import BatchRow, Limits, Path, PoolInfo, ToolTurn, label
 from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import Frozen, Workflow
 
@@ -77,7 +85,14 @@ class GivenOutput(Frozen):
     given: Given
 
 
-_Named = TypeVar("_Named", StepSeed, GivenOutput)
+class GivenTurns(Frozen):
+    """Turns of an earlier run with which a step begins: its worker is asked what follows them."""
+
+    step: NonNegativeInt
+    turns: Annotated[tuple[ToolTurn, ...], Field(min_length=1)]
+
+
+_Named = TypeVar("_Named", StepSeed, GivenOutput, GivenTurns)
 
 
 class Overrides(Frozen):
@@ -86,23 +101,25 @@ class Overrides(Frozen):
     outputs: one at most for each step.
     last_step: the run ends with this step's answer, and carries out only what that needs. None: the plan's last.
     again: the step that the run was made to ask afresh. It is for people: ``seeds`` say what is done.
+    turns: one at most for each step.
     """
 
     seeds: tuple[StepSeed, ...] = ()
     outputs: tuple[GivenOutput, ...] = ()
+    turns: tuple[GivenTurns, ...] = ()
     last_step: NonNegativeInt | None = None
     again: NonNegativeInt | None = None
 
     @model_validator(mode="after")
     def _once(self) -> Self:
-        for each, what in ((self.seeds, "seeds"), (self.outputs, "outputs")):
+        for each, what in ((self.seeds, "seeds"), (self.outputs, "outputs"), (self.turns, "beginnings")):
             steps = [one.step for one in each]
             if twice := sorted({step for step in steps if steps.count(step) > 1}):
                 raise ValueError(f"step {twice[0]} has two {what}")
         return self
 
     def __bool__(self) -> bool:
-        return bool(self.seeds or self.outputs) or self.last_step is not None
+        return bool(self.seeds or self.outputs or self.turns) or self.last_step is not None
 
     def seed_at(self, path: Path) -> int | None:
         """Returns the seed of the step, or of the round, at ``path``; None: the run's."""
@@ -111,6 +128,10 @@ class Overrides(Frozen):
     def output_at(self, path: Path) -> GivenOutput | None:
         """Returns the output that is given to the step at ``path``, if one is. Steps of inner rounds have none."""
         return next((each for each in self.outputs if path == (each.step,)), None)
+
+    def turns_at(self, path: Path) -> tuple[ToolTurn, ...]:
+        """Returns the turns with which the step at ``path`` begins. Steps of inner rounds have none."""
+        return next((each.turns for each in self.turns if path == (each.step,)), ())
 
     def needed(self, workflow: Workflow) -> frozenset[int]:
         """Returns the steps that are carried out: all, or those that the answer of ``last_step`` needs."""
@@ -154,6 +175,7 @@ class Overrides(Frozen):
         return Overrides(
             seeds=_renumbered(self.seeds, number_now),
             outputs=_renumbered(self.outputs, number_now),
+            turns=_renumbered(self.turns, number_now),
             last_step=None if self.last_step is None else number_now(self.last_step),
             again=None if self.again is None else number_now(self.again),
         )
@@ -172,6 +194,7 @@ class Overrides(Frozen):
         named = [
             *(("a seed of its own", each.step) for each in self.seeds),
             *(("a given output", each.step) for each in self.outputs),
+            *(("turns to begin with", each.step) for each in self.turns),
             *(() if self.last_step is None else (("the last answer", self.last_step),)),
         ]
         for what, step in named:
@@ -180,7 +203,7 @@ class Overrides(Frozen):
         return None
 
 
-def _step(each: StepSeed | GivenOutput) -> int:
+def _step(each: StepSeed | GivenOutput | GivenTurns) -> int:
     return each.step
 
 
@@ -245,6 +268,11 @@ _lock = threading.Lock()
 _last_ms = 0
 
 
+def tool_call_id(run_id: str, number: int) -> str:
+    """Returns the id of a call of a tool, ``number`` counting those of its run from 0. It names the run."""
+    return f"call_{run_id.replace('-', '')}_{number}"
+
+
 def brief(task: str) -> str:
     line = " ".join(task.split())
     return line if len(line) <= 80 else f"{line[:80]}…"
@@ -281,37 +309,19 @@ LEAST_PLANS, USUAL_PLANS, MOST_PLANS = 2, 4, 8
 """How many plans can be asked for at once, for one task."""
 
 
-class AnswerRules(Frozen):
-    """What a client demands of the answer. It binds the step that gives it, and no other.
-
-    Attributes:
-        max_tokens: of the answer. stop: texts before which it ends.
-        form: ``json``: any JSON object; ``schema``: JSON that fits ``json_schema``.
-        schema_name: as the client calls the schema.
-    """
-
-    max_tokens: PositiveInt | None = None
-    stop: tuple[str, ...] = ()
-    form: Literal["text", "json", "schema"] = "text"
-    json_schema: Mapping[str, Any] | None = None
-    schema_name: str = ""
-
-    def __bool__(self) -> bool:
-        return self != AnswerRules()
-
-
 class ClientRequest(Frozen):
     """How a request reached the endpoint (``conductor_core.serving``), so that its answer can be told again.
 
     Attributes:
         model: the served model's id, as asked for.
-        store: whether the response can be retrieved later.
+        stream: whether the answer is sent as it comes. store: whether the response can be retrieved later.
         summaries: whether the client is told of plan and steps as summaries of reasoning.
         echoed: fields of the request that the answer repeats.
     """
 
     api: Literal["chat", "responses", "messages"]
     model: str
+    stream: bool = False
     store: bool = True
     summaries: bool = True
     previous_response_id: str | None = None

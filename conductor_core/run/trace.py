@@ -18,6 +18,7 @@ from conductor_core.chat.messages import (
     OnIncomplete,
     Packed,
     Price,
+    ToolCall,
     Usage,
     sum_of_costs,
 )
@@ -27,7 +28,7 @@ from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
 from conductor_core.run.events import Event
 from conductor_core.run.request import Given, RunRequest, WhatIsAsked
-from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput, label
+from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput, ToolTurn, label
 from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 
@@ -81,6 +82,7 @@ class StepTrace(Paid, ev.AnswerParts):
         started_ms: since the run began. first_token_ms, duration_ms: since the step started.
         attempts: the failed calls that another followed. answer_usage: of the call that brought the answer, alone.
         given: who wrote or pinned the output; None: the step's worker answered.
+        turns: those in which the worker called the client's tools, before ``output``.
     """
 
     path: Path
@@ -109,7 +111,14 @@ class StepTrace(Paid, ev.AnswerParts):
     because: tuple[Path, ...] = ()
     reused_from: ReusedFrom | None = None
     given: Given | None = None
+    turns: tuple[ToolTurn, ...] = ()
     round: "RoundTrace | None" = None
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of tools whose results the step waits for."""
+        waits = self.status == "running" and self.turns and self.turns[-1].results is None
+        return self.turns[-1].calls if waits else ()
 
     @property
     def index(self) -> int:
@@ -272,12 +281,35 @@ class RunTrace(Paid, WhatIsAsked):
         return [approval for approval in self.approvals if approval.status == "open"]
 
     @property
+    def tools_called(self) -> int:
+        """How many tools were called so far, in all steps."""
+        return sum(len(turn.calls) for step in self.walk() for turn in step.turns if step.reused_from is None)
+
+    @property
+    def waits_for(self) -> Literal["approval", "tool_results"]:
+        return "approval" if self.asked_for else "tool_results"
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of tools whose results the run waits for."""
+        return tuple(call for step in self.walk() for call in step.open_calls)
+
+    @property
     def denial(self) -> Approval | None:
         return next((approval for approval in self.approvals if approval.status == "denied"), None)
 
     @property
     def steps(self) -> list[StepTrace]:
         return self.root.steps
+
+    def gives_answer(self, path: Path) -> bool:
+        """Whether the answer of the step at ``path`` is the run's: it is the last of its round, as is each above it."""
+        for depth, index in enumerate(path):
+            round_ = self.round_at(path[:depth])
+            chosen = self.overrides.last_step if depth == 0 else None
+            if index != (len(round_.steps) - 1 if chosen is None else chosen):
+                return False
+        return True
 
     @property
     def last(self) -> StepTrace | None:
@@ -368,7 +400,7 @@ def apply_approval(trace: RunTrace, event: ev.ApprovalEvent) -> None:
             apply_command(trace, event.command)
             trace.refused.append(event)
         case ev.RunWaiting():
-            if trace.status != "running" or not trace.asked_for:
+            if trace.status != "running" or not (trace.asked_for or trace.open_calls):
                 raise ValueError("only a running run waits, and only if something is asked for")
             trace.status, trace.waiting_since_utc = "waiting", event.at_utc
         case _:
@@ -453,6 +485,8 @@ def apply(trace: RunTrace, event: Event) -> None:
         _apply_end(trace, event)
     elif isinstance(event, ev.ApprovalEvent):
         apply_approval(trace, event)
+    elif isinstance(event, ev.ToolReturned):
+        _apply_results(trace, event)
     elif isinstance(event, ev.RunTaken):
         if trace.status not in AT_REST:
             raise ValueError("only a run that is queued or waits can be resumed")
@@ -622,6 +656,11 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
             step.attempts.append(event)
             step.output, step.reasoning, step.first_token_ms = "", "", None
             _spend_on_step(trace, step, event.agent, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
+        case ev.ToolCalled():
+            turn = {name: getattr(event, name) for name in ("text", "calls", "agent", "usage", "cost_usd")}
+            step.turns = (*step.turns, ToolTurn(called_ms=event.at_ms, **turn))
+            step.output = ""
+            _spend_on_step(trace, step, event.agent, event.usage, event.cost_usd, at_list_price=event.cost_estimated)
         case ev.StepCompleted():
             step.status = event.ending
             _apply_answer(step, event)
@@ -632,26 +671,53 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
             step.status, step.output, step.incomplete = "failed", event.partial, True
             step.error_code, step.error, step.duration_ms = event.error_code, event.error, event.duration_ms
             _spend_on_step(trace, step, step.asked, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
+        case _:
+            _apply_unasked(step, event)
+
+
+def _apply_unasked(
+    step: StepTrace, event: ev.StepSkipped | ev.StepGiven | ev.StepReused | ev.RecursionEntered | ev.RecursionLeft
+) -> None:
+    """Applies an event of a step of which no worker is asked."""
+    match event:
         case ev.StepSkipped():
             step.status, step.because = "skipped", event.because
-        case ev.StepReused():
-            step.status = "reused" if event.ending == "completed" else event.ending
-            _apply_answer(step, event)
-            step.identity, step.messages = event.identity, event.messages
-            step.granted, step.withheld = event.granted, event.withheld
-            step.usage, step.cost_usd, step.at_list_price = event.usage, event.cost_usd, event.cost_estimated
-            step.known_usd = event.cost_usd or 0.0
-            step.started_ms, step.duration_ms = event.at_ms, event.duration_ms
-            step.reused_from = ReusedFrom(
-                run_id=event.source_run_id, path=event.source_path, imported=event.source_imported
-            )
         case ev.StepGiven():
             _apply_given(step, event)
+        case ev.StepReused():
+            _apply_reused(step, event)
         case ev.RecursionEntered() | ev.RecursionLeft():
             if step.round is None:
                 step.round = RoundTrace(path=event.path)
         case _:
             assert_never(event)
+
+
+def _apply_reused(step: StepTrace, event: ev.StepReused) -> None:
+    step.status = "reused" if event.ending == "completed" else event.ending
+    _apply_answer(step, event)
+    step.identity, step.messages = event.identity, event.messages
+    step.granted, step.withheld = event.granted, event.withheld
+    step.usage, step.cost_usd, step.at_list_price = event.usage, event.cost_usd, event.cost_estimated
+    step.known_usd = event.cost_usd or 0.0
+    step.started_ms, step.duration_ms, step.turns = event.at_ms, event.duration_ms, event.turns
+    step.reused_from = ReusedFrom(run_id=event.source_run_id, path=event.source_path, imported=event.source_imported)
+
+
+def _apply_results(trace: RunTrace, event: ev.ToolReturned) -> None:
+    """Raises: ValueError if the results are not those of the calls that the run waits for."""
+    waiting = [step for step in trace.walk() if step.open_calls]
+    called = sorted(call.call_id for step in waiting for call in step.open_calls)
+    if not called or called != sorted(result.call_id for result in event.results):
+        raise ValueError("these are not the results of the calls that the run waits for")
+    apply_command(trace, event.command)
+    results = {result.call_id: result for result in event.results}
+    for step in waiting:
+        brought = tuple(results[call.call_id] for call in step.open_calls)
+        done = {"results": brought, "said": event.said, "returned_ms": event.at_ms}
+        step.turns = (*step.turns[:-1], step.turns[-1].model_copy(update=done))
+    if event.client is not None:
+        trace.client = event.client
 
 
 def _apply_given(step: StepTrace, event: ev.StepGiven) -> None:

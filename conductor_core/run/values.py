@@ -6,7 +6,17 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt
 
-from conductor_core.chat.messages import PrecisionChoice, WorkerSpec
+from conductor_core.chat.messages import (
+    Message,
+    Part,
+    PrecisionChoice,
+    TextPart,
+    ToolCall,
+    ToolCallPart,
+    ToolResultPart,
+    Usage,
+    WorkerSpec,
+)
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Caused
 from conductor_core.workflow.model import Frozen
@@ -23,6 +33,42 @@ def label(path: Path) -> str:
 def round_name(path: Path) -> str:
     """Returns ``round 1`` for the first round, ``round 2`` for one that a step of it opened."""
     return f"round {len(path) + 1}"
+
+
+class ToolTurn(Frozen):
+    """One turn of a step whose worker called tools instead of answering, and what they brought.
+
+    Attributes:
+        text: what the worker said beside. calls: with the ids by which their results come.
+        results: in any order; None: they are waited for. said: what the client added to them.
+        agent: who was asked; None: the step's own worker.
+        called_ms, returned_ms: when, by the run's clock.
+    """
+
+    text: str = ""
+    calls: tuple[ToolCall, ...]
+    results: tuple[ToolResultPart, ...] | None = None
+    said: str = ""
+    agent: str | None = None
+    usage: Usage = Usage()
+    cost_usd: float | None = 0.0
+    called_ms: NonNegativeFloat = 0.0
+    returned_ms: NonNegativeFloat | None = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The turn as the worker is told it. Raises: ValueError while it waits for results."""
+        if self.results is None:
+            raise ValueError("the tools of this turn have not returned")
+        text: tuple[Part, ...] = (TextPart(text=self.text),) if self.text.strip() else ()
+        calls = tuple(ToolCallPart(call_id=c.call_id, name=c.name, arguments=c.arguments) for c in self.calls)
+        by_id = {result.call_id: result for result in self.results}
+        results = tuple(by_id[call.call_id] for call in self.calls)
+        said: tuple[Part, ...] = (TextPart(text=self.said),) if self.said.strip() else ()
+        return (
+            Message(role="assistant", content=(*text, *calls)),
+            Message(role="user", content=(*results, *said)),
+        )
 
 
 class Limits(Frozen):

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from conductor_core.chat.messages import Message, ToolResultPart, ToolSpec
-from conductor_core.run.request import AnswerRules
+from conductor_core.chat.messages import AnswerRules, Message, ToolResultPart, ToolSpec
 from conductor_core.serving.errors import Api
 from conductor_core.workflow.model import Workflow
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from conductor_core.chat.messages import ToolSpec
-from conductor_core.run.request import AnswerRules, ClientRequest
+from conductor_core.chat.messages import AnswerRules, ToolSpec
+from conductor_core.run.actor import Actor
+from conductor_core.run.request import ClientRequest
 from conductor_core.serving.errors import ApiError
 
 # Ids. They name the run and the response, so that any process with the database can find both.
@@ -118,6 +119,7 @@ class Outcome:
         trace_url: where the inspector shows the run.
         simulated: whether a simulated worker answered anything.
         rows: the plan and the steps. They add up to ``spending``.
+        actor: who asked.
     """
 
     run_id: str
@@ -141,6 +143,7 @@ class Outcome:
     error: ApiError | None = None
     spending: Spending = Spending()
     rows: tuple[Row, ...] = ()
+    actor: Actor | None = None
 
     @property
     def conductor(self) -> dict[str, object]:

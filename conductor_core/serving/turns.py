@@ -1,43 +1,547 @@
-"""Answers what clients ask by runs: begins one or takes one up, and tells how it goes on, until the response ends."""
+"""Answers what clients ask by runs: begins one or takes one up, and tells how it goes on, until the response ends.
 
-from collections.abc import AsyncIterator
-from typing import Protocol
+A request with results of tools takes up the run that waits for them, found by the ids of its calls. The same results
+again bring what they brought before, and nobody is asked twice; other results begin a new run where the first one was.
+"""
 
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from conductor_core.chat.messages import (
+    ImagePart,
+    LoadedImage,
+    Message,
+    TextPart,
+    ToolResultPart,
+    images_in,
+    parts_of,
+)
 from conductor_core.engine.budgets import CostCap
+from conductor_core.engine.host import EngineHost
+from conductor_core.engine.pools import pool_info
+from conductor_core.engine.request import RunRecords, asks_conductor, rerun_of, resume_of
+from conductor_core.errors import RunHasEnded, UnknownRun
+from conductor_core.providers.servers import servers
+from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
+from conductor_core.run.commands import ToolResults
+from conductor_core.run.events import Event
+from conductor_core.run.request import MOST_IMAGES, ClientRequest, GivenTurns, Overrides, RunRequest
+from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.serving.asked import Asked
-from conductor_core.serving.outcome import Outcome, Part
+from conductor_core.serving.errors import ApiError
+from conductor_core.serving.outcome import Ended, Outcome, Part, named
+from conductor_core.serving.served_models import ServedModel, ServedModels
+from conductor_core.serving.telling import Telling, told
+from conductor_core.settings import Settings
+from conductor_core.text import whole_characters
+
+REMEMBERED = 4096
+"""Answers by which the next request of a conversation is known to belong to it, and requests whose client left."""
+_ATTEMPTS = 3
 
 
-class Turn(Protocol):
-    """One response that is being made."""
+class Stored(Protocol):
+    @property
+    def event(self) -> Event: ...
 
-    run_id: str
-    number: int
-    trace_url: str
 
-    def parts(self) -> AsyncIterator[Part]:
-        """Yields how the response goes on; the last part is ``Ended``. It never raises for a run that fails.
+class Records(RunRecords, Protocol):
+    """Where runs are kept."""
 
-        Closing it before its end cancels the run: the client has left.
+    def events(self, run_id: str) -> Sequence[Stored]:
+        """Blocks. Raises: UnknownRun, RunUnreadable, StoreError."""
+
+    def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Stored]]: ...
+
+    def keep_images(self, images: Sequence[LoadedImage]) -> None: ...
+
+
+class Turn:
+    """One response that is being made, or was made."""
+
+    def __init__(self, turns: "Turns", run_id: str, number: int, caller: Caller, key: str | None = None) -> None:
+        self.run_id, self.number = run_id, number
+        self._turns, self._caller, self._key = turns, caller, key
+
+    async def parts(self) -> AsyncGenerator[Part]:
+        """Yields how the response goes on; the last part is ``Ended``, also if the run fails.
+
+        Closing it before its end cancels the run: the client has left. Raises: StoreError, RunUnreadable.
         """
-        ...
+        whole = False
+        try:
+            async for telling, parts in self._turns.following(self.run_id):
+                for part in parts:
+                    if _number_of(part, telling) != self.number:
+                        continue
+                    if isinstance(part, Ended):
+                        whole = True
+                        self._turns.remember(telling.trace, part.outcome)
+                        yield part
+                        return
+                    yield part
+        finally:
+            if not whole:
+                await self._turns.left(self.run_id, self._caller, self._key)
 
     async def outcome(self) -> Outcome:
         """Waits for the end. Cancelling it cancels the run."""
-        ...
+        parts = self.parts()
+        try:
+            async for part in parts:
+                if isinstance(part, Ended):
+                    return part.outcome
+        finally:
+            await parts.aclose()
+        raise ApiError(500, "The run has no end.", code="no_end", may_retry=False, run_id=self.run_id)
 
 
-class Turns(Protocol):
+def _number_of(part: Part, telling: Telling) -> int:
+    """Returns the number of the response that a part belongs to."""
+    if isinstance(part, Ended):
+        return part.outcome.number
+    return telling.outcome().number
+
+
+class Turns:
+    """Begins and finds responses."""
+
+    def __init__(self, host: EngineHost, records: Records, settings: Settings, models: ServedModels) -> None:
+        self._host, self._records, self._settings, self._models = host, records, settings, models
+        self._conversations: OrderedDict[str, str] = OrderedDict()
+        self._left: OrderedDict[str, str] = OrderedDict()
+
     async def begin(self, asked: Asked, caller: Caller, excluded: tuple[str, ...], cap: CostCap | None) -> Turn:
-        """Returns when the run's beginning, or the results of its tools, are durable. Raises: ApiError.
+        """Returns when the run's beginning, or the results of its tools, are durable.
 
-        ``excluded``: providers that the caller's key keeps out.
+        Args:
+            excluded: providers that the caller's key keeps out.
+
+        Raises: ApiError; BadInput, StoreError.
         """
-        ...
+        for _ in range(_ATTEMPTS):
+            waiting = await asyncio.to_thread(self._called, asked, caller)
+            if waiting is None:
+                break
+            turn = await self._take_up(asked, caller, waiting)
+            if isinstance(turn, Turn):
+                return turn
+            if turn is not None:
+                return await self._start(turn, asked, caller, cap, None)
+            # Another request was quicker: look again what it made of the run.
+        model = self._models.get(asked.model)
+        if model is None:
+            raise ApiError(
+                404, f"The model '{asked.model[:80]}' does not exist.", code="model_not_found", param="model"
+            )
+        request = await asyncio.to_thread(self._request, asked, caller, model, excluded)
+        key = _key_of(asked, caller)
+        if (before := self._left.pop(key, None)) is not None:
+            request = await asyncio.to_thread(self._again, before, request)
+        return await self._start(request, asked, caller, cap, key)
+
+    async def _start(
+        self, request: RunRequest, asked: Asked, caller: Caller, cap: CostCap | None, key: str | None
+    ) -> Turn:
+        images = [image for turn in asked.turns for image in images_in(turn.content)]
+        loaded = [image for image in images if isinstance(image, LoadedImage)]
+        if loaded:
+            await asyncio.to_thread(self._records.keep_images, loaded)
+        run_id = await asyncio.to_thread(self._host.start, request, cap)
+        return Turn(self, run_id, 0, caller, key)
+
+    def outcomes(self, run_id: str) -> list[Outcome]:
+        """Returns all responses of a run, the last one perhaps in progress. Blocks. Raises: ApiError 404, StoreError."""
+        try:
+            telling = told(stored.event for stored in self._records.events(run_id))
+        except (UnknownRun, ValueError):
+            raise ApiError(404, "There is no such response.", code="not_found") from None
+        last = telling.outcome()
+        return telling.ended if telling.ended and telling.ended[-1].number == last.number else [*telling.ended, last]
 
     async def recorded(self, run_id: str, number: int) -> Outcome:
         """Returns a response from the record. Raises: ApiError 404."""
-        ...
+        found = await asyncio.to_thread(self.outcomes, run_id)
+        if number >= len(found):
+            raise ApiError(404, "There is no such response.", code="not_found")
+        return found[number]
 
-    async def cancel(self, run_id: str, caller: Caller) -> None: ...
+    def input_of(self, run_id: str, number: int) -> tuple[Message, ...]:
+        """Returns what a response was asked, the whole conversation, with its images. Blocks. Raises: as ``outcomes``.
+
+        Of a later response of a run, it is what the tools brought.
+        """
+        returned = [s.event for s in self._records.events(run_id) if isinstance(s.event, ev.ToolReturned)]
+        if number == 0:
+            conversation = self._records.read(run_id).conversation
+        elif number <= len(returned):
+            event = returned[number - 1]
+            said = (TextPart(text=event.said),) if event.said else ()
+            conversation = (Message(role="user", content=(*event.results, *said)),)
+        else:
+            raise ApiError(404, "There is no such response.", code="not_found")
+        return tuple(turn.model_copy(update={"content": self._loaded(turn)}) for turn in conversation)
+
+    def _loaded(self, turn: Message) -> Any:
+        if isinstance(turn.content, str):
+            return turn.content
+        return tuple(
+            LoadedImage(**part.model_dump(), data=self._records.content(part.sha256)[1])
+            if isinstance(part, ImagePart)
+            else part
+            for part in turn.content
+        )
+
+    async def cancel(self, run_id: str, caller: Caller) -> None:
+        await asyncio.to_thread(self._host.cancel, run_id, caller)
+
+    # What goes on.
+
+    async def following(self, run_id: str) -> AsyncIterator[tuple[Telling, list[Part]]]:
+        """Yields what a run's events bring, from its first one on."""
+        telling: Telling | None = None
+        events = self._records.follow(run_id)
+        try:
+            async for group in events:
+                for stored in group:
+                    if telling is None:
+                        telling = Telling(stored.event)
+                        yield telling, telling.began
+                    elif parts := telling.feed(stored.event):
+                        yield telling, parts
+        finally:
+            await events.aclose()
+
+    async def left(self, run_id: str, caller: Caller, key: str | None) -> None:
+        """Ends the run of a client that has left. Should it ask the same again, what is finished is not paid twice."""
+        if key is not None:
+            _remember(self._left, key, run_id)
+        await asyncio.shield(asyncio.create_task(self.cancel(run_id, caller)))
+
+    def remember(self, trace: RunTrace, outcome: Outcome) -> None:
+        """Remembers an answer, by which the next request of its conversation is known."""
+        if outcome.text and outcome.status == "completed":
+            mark = _mark(trace.caller, trace.task, outcome.text)
+            _remember(self._conversations, mark, trace.conversation_id or trace.run_id)
+
+    # A new run.
+
+    def _request(self, asked: Asked, caller: Caller, model: ServedModel, excluded: tuple[str, ...]) -> RunRequest:
+        before, conversation_id = self._previous(asked, caller)
+        turns = (*before, *(_as_kept(turn) for turn in asked.turns))
+        task, images, turns_before = _task_of(turns)
+        if conversation_id is None:
+            conversation_id = self._conversation_of(caller, turns_before)
+        conductor = model.conductor or self._settings.conductor
+        needs_conductor = asks_conductor(asked.workflow)
+        limits = self._models.limits(model, asked.effort)
+        if asked.workflow is not None:
+            limits = limits.model_copy(update={"max_steps": max(limits.max_steps, len(asked.workflow.steps))})
+        try:
+            return RunRequest(
+                task=task,
+                images=images,
+                turns_before=turns_before,
+                workflow=asked.workflow,
+                conductor=conductor if needs_conductor else None,
+                pool=model.pool,
+                limits=limits,
+                seed=self._settings.seed,
+                excluded=(*dict.fromkeys((*asked.excluded, *self._kept_out(model, excluded, asked.excluded))),),
+                system=asked.system,
+                tools=asked.tools,
+                tool_choice=asked.tool_choice,
+                rules=asked.rules,
+                client=_client_of(asked, model),
+                conversation_id=conversation_id,
+                actor=caller.actor,
+                door=caller.door,
+            )
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise ApiError(400, f"{first['loc'][0] if first['loc'] else 'request'}: {first['msg']}") from None
+
+    def _kept_out(self, model: ServedModel, providers: Collection[str], named_too: Collection[str]) -> list[str]:
+        """Returns the workers at providers that the caller's key keeps out."""
+        if not providers:
+            return []
+        pool = pool_info(model.pool or self._settings.pool, self._settings)
+        out = [spec.name for spec in pool.workers if not servers(spec).isdisjoint(providers)]
+        if not {spec.name for spec in pool.workers} - {*out, *named_too}:
+            message = "No worker is left that this key allows: all are at providers that it excludes."
+            raise ApiError(403, message, code="providers_excluded")
+        return out
+
+    def _previous(self, asked: Asked, caller: Caller) -> tuple[tuple[Message, ...], str | None]:
+        """Returns the conversation before this request, by ``previous_response_id``, and the conversation's id."""
+        if asked.previous_response_id is None:
+            return (), None
+        found = named(asked.previous_response_id)
+        gone = ApiError(
+            400,
+            f"Previous response with id '{asked.previous_response_id[:80]}' not found.",
+            code="previous_response_not_found",
+            param="previous_response_id",
+        )
+        if found is None:
+            raise gone
+        try:
+            outcomes = self.outcomes(found.run_id)
+            trace = self._records.read(found.run_id)
+        except (ApiError, UnknownRun):
+            raise gone from None
+        if found.number >= len(outcomes) or not _is_of(trace, caller):
+            raise gone
+        outcome = outcomes[found.number]
+        if not outcome.client.store:
+            raise gone
+        if outcome.calls:
+            ids = ", ".join(call.call_id for call in outcome.calls)
+            raise ApiError(400, f"No tool output found for {ids}.", code="missing_tool_output", param="input")
+        if outcome.status == "in_progress":
+            raise ApiError(400, "The previous response is still in progress.", param="previous_response_id")
+        said = (Message(role="assistant", content=outcome.text),) if outcome.text else ()
+        return (*trace.conversation, *said), trace.conversation_id or trace.run_id
+
+    def _conversation_of(self, caller: Caller, turns_before: Sequence[Message]) -> str | None:
+        answers = [place for place, turn in enumerate(turns_before) if turn.role == "assistant"]
+        for place in reversed(answers):
+            before = next((turn for turn in reversed(turns_before[:place]) if turn.role == "user"), None)
+            if before is not None:
+                mark = _mark(caller, _text_of(before), _text_of(turns_before[place]))
+                if (found := self._conversations.get(mark)) is not None:
+                    return found
+        return None
+
+    def _again(self, run_id: str, request: RunRequest) -> RunRequest:
+        """Returns the request of a client that left and asks the same again, as one that resumes its first run."""
+        trace = self._records.read(run_id)
+        if trace.status != "cancelled":
+            return request
+        again = resume_of(trace, door="api")
+        same = {"actor": request.actor, "client": request.client, "conversation_id": request.conversation_id}
+        return again.model_copy(update=same)
+
+    # A run that waits for tools.
+
+    def _called(self, asked: Asked, caller: Caller) -> "_Waiting | None":
+        """Returns the run that called the tools whose results came; None: they are history of another server."""
+        found = {known.run_id for result in asked.results if (known := named(result.call_id)) is not None}
+        for run_id in sorted(found):
+            try:
+                trace = self._records.read(run_id)
+            except UnknownRun:
+                continue
+            if trace.client is not None and _is_of(trace, caller):
+                ids = {call.call_id for step in trace.walk() for turn in step.turns for call in turn.calls}
+                results = tuple(result for result in asked.results if result.call_id in ids)
+                if results:
+                    return _Waiting(trace, results, _said_beside(asked))
+        return None
+
+    async def _take_up(self, asked: Asked, caller: Caller, waiting: "_Waiting") -> Turn | RunRequest | None:
+        """Returns the response that the results bring, or the request of a run that goes on from them.
+
+        None: another request changed the run meanwhile. Raises: ApiError 400 if some of the results are missing.
+        """
+        trace, brought = waiting.trace, {result.call_id for result in waiting.results}
+        still = {call.call_id for call in trace.open_calls}
+        if brought & still:
+            if missing := sorted(still - brought):
+                message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
+                raise ApiError(400, message, code="missing_tool_output", param="input")
+            if await self._send(asked, caller, waiting, still):
+                return Turn(self, trace.run_id, waiting.number_of_wait(still) + 1, caller)
+            return None
+        group = waiting.group_of(brought)
+        missing = sorted(group - brought)
+        if missing:
+            message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
+            raise ApiError(400, message, code="missing_tool_output", param="input")
+        number = waiting.number_of_wait(group) + 1
+        if waiting.same_as_recorded(group):
+            outcomes = await asyncio.to_thread(self.outcomes, trace.run_id)
+            stopped = trace.status in ("cancelled", "interrupted") and number == len(outcomes) - 1
+            if not stopped:
+                return Turn(self, trace.run_id, number, caller)
+        return await asyncio.to_thread(self._other_run, asked, caller, waiting, group)
+
+    async def _send(self, asked: Asked, caller: Caller, waiting: "_Waiting", ids: Collection[str]) -> bool:
+        """Sends results to the run that waits for them. Returns False if another request was quicker."""
+        run_id = waiting.trace.run_id
+        command = ToolResults(
+            run_id=run_id,
+            results=tuple(result for result in waiting.results if result.call_id in ids),
+            said=waiting.said,
+            client=_client_of(asked, self._models.get(asked.model)),
+            actor=caller.actor,
+            door=caller.door,
+        )
+        try:
+            number = await asyncio.to_thread(self._records.send, command)
+        except RunHasEnded:
+            return False
+        events = self._records.follow(run_id)
+        try:
+            async for group in events:
+                for stored in group:
+                    event = stored.event
+                    if isinstance(event, ev.ToolReturned) and event.command == number:
+                        return True
+                    if isinstance(event, ev.CommandRefused) and event.command == number:
+                        return False
+        finally:
+            await events.aclose()
+        return False
+
+    def _other_run(self, asked: Asked, caller: Caller, waiting: "_Waiting", group: Collection[str]) -> RunRequest:
+        """Returns a run that goes on from other results than its parent did, where that waited."""
+        trace, given = waiting.trace, []
+        results = {result.call_id: result for result in waiting.results}
+        for step in trace.steps:
+            for place, turn in enumerate(step.turns):
+                if not group.__contains__(turn.calls[0].call_id):
+                    continue
+                brought = tuple(results[call.call_id] for call in turn.calls)
+                now = turn.model_copy(update={"results": brought, "said": waiting.said})
+                given.append(GivenTurns(step=step.index, turns=(*step.turns[:place], now)))
+        overrides = Overrides(turns=tuple(given))
+        request = rerun_of(trace, door="api", overrides=overrides)
+        more = {
+            "actor": caller.actor,
+            "client": _client_of(asked, self._models.get(asked.model)),
+            "conversation_id": trace.conversation_id or trace.run_id,
+        }
+        return request.model_copy(update=more)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A run that called tools, and results that came for it. ``said``: what the client said beside them."""
+
+    trace: RunTrace
+    results: tuple[ToolResultPart, ...]
+    said: str
+
+    def _waits(self) -> list[set[str]]:
+        """Returns the calls of each wait of the run, in order: those of one wait returned together."""
+        waits: dict[float | None, set[str]] = {}
+        for step, turn in self._turns():
+            waits.setdefault(turn.returned_ms, set()).update(call.call_id for call in turn.calls)
+        return [waits[at] for at in sorted(waits, key=lambda at: float("inf") if at is None else at)]
+
+    def _turns(self) -> Iterable[tuple[StepTrace, Any]]:
+        return ((step, turn) for step in self.trace.walk() if step.reused_from is None for turn in step.turns)
+
+    def group_of(self, ids: Collection[str]) -> set[str]:
+        """Returns all calls of the last wait that any of ``ids`` belongs to."""
+        return next(group for group in reversed(self._waits()) if not group.isdisjoint(ids))
+
+    def number_of_wait(self, group: Collection[str]) -> int:
+        return self._waits().index(set(group))
+
+    def same_as_recorded(self, group: Collection[str]) -> bool:
+        recorded = {
+            result.call_id: result
+            for _, turn in self._turns()
+            for result in turn.results or ()
+            if result.call_id in group
+        }
+        return all(recorded.get(result.call_id) == result for result in self.results if result.call_id in group)
+
+
+# Words and marks.
+
+
+def _client_of(asked: Asked, model: ServedModel | None) -> ClientRequest:
+    usual = True if model is None else model.summaries
+    return ClientRequest(
+        api=asked.api,
+        model=asked.model,
+        stream=asked.stream,
+        store=asked.store,
+        summaries=usual if asked.summaries is None else asked.summaries,
+        previous_response_id=asked.previous_response_id,
+        echoed=asked.echoed,
+    )
+
+
+def _is_of(trace: RunTrace, caller: Caller) -> bool:
+    """Whether the same account, or the same key, caused the run."""
+    theirs, ours = trace.actor, caller.actor
+    return theirs is not None and ours is not None and (theirs.kind, theirs.id) == (ours.kind, ours.id)
+
+
+def _as_kept(turn: Message) -> Message:
+    """Returns a turn as records have it: of an image its digest."""
+    if isinstance(turn.content, str):
+        return turn
+    parts = (ImagePart.of(part) if isinstance(part, LoadedImage) else part for part in turn.content)
+    return turn.model_copy(update={"content": tuple(parts)})
+
+
+def _task_of(turns: Sequence[Message]) -> tuple[str, tuple[ImagePart, ...], tuple[Message, ...]]:
+    """Returns the task, its images, and the turns before it: the task is the user's last turn.
+
+    If the conversation ends with results of tools that nobody here called, what the user asked last is the task again.
+    """
+    last = turns[-1]
+    text, images = _text_of(last), images_in(last.content)
+    others = [part for part in parts_of(last.content) if not isinstance(part, TextPart | ImagePart)]
+    if not others:
+        return _checked(text, images), images, tuple(turns[:-1])
+    asked_before = (_text_of(turn) for turn in reversed(turns[:-1]) if turn.role == "user" and _text_of(turn).strip())
+    task = text if text.strip() else next(asked_before, "")
+    before = Message(role="user", content=(*others, *images)) if text.strip() else last
+    return _checked(task, images), (), (*turns[:-1], before)
+
+
+def _checked(task: str, images: Sequence[ImagePart]) -> str:
+    if not task.strip():
+        what = "The last message has an image and no text" if images else "The last message is empty"
+        raise ApiError(400, f"{what}: say what is to be done.", param="messages")
+    if len(images) > MOST_IMAGES:
+        raise ApiError(400, f"A message may have at most {MOST_IMAGES} images.", param="messages")
+    return whole_characters(task)
+
+
+def _text_of(turn: Message) -> str:
+    if isinstance(turn.content, str):
+        return turn.content
+    return "\n\n".join(part.text for part in turn.content if isinstance(part, TextPart))
+
+
+def _said_beside(asked: Asked) -> str:
+    """Returns what the user said beside the results: after the assistant's last turn."""
+    texts: list[str] = []
+    for turn in reversed(asked.turns):
+        if turn.role != "user":
+            break
+        if text := _text_of(turn):
+            texts.insert(0, text)
+    return "\n\n".join(texts)
+
+
+def _mark(caller: Caller, question: str, answer: str) -> str:
+    who = "" if caller.actor is None else f"{caller.actor.kind} {caller.actor.id}"
+    return hashlib.sha256("\0".join((who, question.strip(), answer.strip())).encode("utf-8", "replace")).hexdigest()
+
+
+def _key_of(asked: Asked, caller: Caller) -> str:
+    """Returns a digest of a request, by which a repeated one is known."""
+    who = "" if caller.actor is None else f"{caller.actor.kind} {caller.actor.id}"
+    return hashlib.sha256(f"{who}\0{asked!r}".encode("utf-8", "replace")).hexdigest()
+
+
+def _remember(known: "OrderedDict[str, str]", key: str, run_id: str) -> None:
+    known[key] = run_id
+    known.move_to_end(key)
+    if len(known) > REMEMBERED:
+        known.popitem(last=False)

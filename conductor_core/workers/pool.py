@@ -8,7 +8,17 @@ from types import MappingProxyType
 
 import httpx2
 
-from conductor_core.chat.messages import Chunk, Finished, Message, TextDelta, Weights, Worker, WorkerSpec
+from conductor_core.chat.messages import (
+    NO_TERMS,
+    CallTerms,
+    Chunk,
+    Finished,
+    Message,
+    TextDelta,
+    Weights,
+    Worker,
+    WorkerSpec,
+)
 from conductor_core.errors import (
     BadInput,
     PoolInvalid,
@@ -71,12 +81,15 @@ class LocalWorker:
         if idle_s is not None:
             self._model.idle_s = idle_s
 
-    async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk, None]:
-        """See ``Worker.answer``. Answers of one model wait for each other: it writes one at a time."""
+    async def answer(self, messages: Sequence[Message], terms: CallTerms = NO_TERMS) -> AsyncGenerator[Chunk, None]:
+        """See ``Worker.answer``. Answers of one model wait for each other: it writes one at a time.
+
+        It is offered no tools, because not every template knows them.
+        """
         params = self._params
         generation = Generation(
             prompt=tuple(messages),
-            max_tokens=params.max_tokens,
+            max_tokens=min(params.max_tokens, terms.rules.max_tokens or params.max_tokens),
             sampling=params,
             seed=params.seed,
             thinking=params.thinking,
@@ -140,25 +153,26 @@ class GgufWorker:
             served, OpenAIDialect(), f"worker {spec.name}", key_hint="", limit_s=86_400, socket=self._llama.socket
         )
 
-    async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
+    async def answer(self, messages: Sequence[Message], terms: CallTerms = NO_TERMS) -> AsyncGenerator[Chunk]:
         """See ``Worker.answer``. Answers of one model wait for each other: it writes one at a time."""
         params, passed = self._params, self.spec.pass_reasoning
+        most = min(params.max_tokens, terms.rules.max_tokens or params.max_tokens)
         try:
             async with self._llama.turn() as turn:
                 inert = await turn.inert(messages)
                 body: Mapping[str, object] = {
-                    **self._client.dialect.body(self._client.spec, inert),
+                    **self._client.dialect.body(self._client.spec, inert, terms),
                     **REQUEST,
                     "chat_template_kwargs": {"enable_thinking": params.thinking},
                     "temperature": params.temperature,
                     "top_p": params.top_p,
                     "top_k": params.top_k,
                     "seed": params.seed & 0x7FFFFFFF,
-                    "max_tokens": params.max_tokens,
+                    "max_tokens": most,
                     "cache_prompt": False,
-                    "stop": await asyncio.to_thread(self._ends, inert),
+                    "stop": [*await asyncio.to_thread(self._ends, inert), *terms.rules.stop],
                 }
-                asked = self._client.ask(inert, body, passed=passed, watch=turn.progress(params.max_tokens))
+                asked = self._client.ask(inert, body, passed=passed, watch=turn.progress(most))
                 async with aclosing(asked) as chunks:
                     async for chunk in chunks:
                         if isinstance(chunk, Finished):
@@ -251,13 +265,13 @@ class HttpWorker:
             hint = f"check the key in {spec.api_key_env}"
         self.client = ModelClient(spec, dialect, f"worker {spec.name}", key_hint=hint, keys=keys)
 
-    async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
+    async def answer(self, messages: Sequence[Message], terms: CallTerms = NO_TERMS) -> AsyncGenerator[Chunk]:
         """Streams an answer, see ``Worker.answer``. Refuses a missing key before it connects.
 
         It masks the keys that this process knows in all that it yields or raises.
         """
         try:
-            body = self.client.dialect.body(self.spec, messages)
+            body = self.client.dialect.body(self.spec, messages, terms)
             asked = self.client.ask(messages, body, passed=self.spec.pass_reasoning)
             async with aclosing(asked) as chunks:
                 async for chunk in chunks:

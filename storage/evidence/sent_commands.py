@@ -15,6 +15,7 @@ _ANSWERED_BY = {
     "approval.denied": "deny",
     "plan.edited": "edit",
     "run.cancelled": "cancel",
+    "tool.returned": "tool_results",
     "command.refused": "",
 }
 """The events that answer commands, and which kind each answers; an empty one: all kinds."""
@@ -25,8 +26,9 @@ _ANSWERS = (
     "{} ORDER BY e.sequence"
 )
 _OF_KIND = "SELECT sequence, at_utc, CAST(payload AS BLOB) FROM events WHERE run_id = ? AND kind = ?"
-_ASKED = ("approval.granted", "approval.denied")
+_ASKED = ("approval.granted", "approval.denied", "tool.returned")
 """The answers that only a command brings about, or, if granted, the run that is resumed."""
+_DECIDED = ("approval.granted", "approval.denied")
 _RECORDS = (
     "SELECT CAST(record AS BLOB) FROM leaves WHERE record IS NOT NULL AND run_id IS NOT NULL "
     "AND run_id NOT IN (SELECT run_id FROM deletions) AND instr(CAST(record AS BLOB), CAST(? AS BLOB)) "
@@ -205,6 +207,10 @@ def _contradiction(command: dict[str, Any], answer: _Answer) -> str:
     if command.get("actor") != answer.event.get("actor"):
         return f"the event {answer.kind} names somebody else"
     numbers, rest = (answer.event.get(name) for name in ("numbers", "rest"))
-    if answer.kind in _ASKED and (command.get("numbers") or numbers, command.get("rest")) != (numbers, rest):
+    if answer.kind == "tool.returned" and any(
+        command.get(name) != answer.event.get(name) for name in ("results", "said", "client")
+    ):
+        return "the event tool.returned brings other results"
+    if answer.kind in _DECIDED and (command.get("numbers") or numbers, command.get("rest")) != (numbers, rest):
         return f"the event {answer.kind} decides more or less"
     return ""

@@ -193,8 +193,8 @@ def _read_event(record: Record, at: int, event: Event) -> None:
             _failure(record, at, event.error_code, event.error, label(event.round), CONDUCTOR_AGENT)
         case ev.StepCompleted() | ev.StepReused():
             _answer(record, at, event)
-        case ev.StepRetried() | ev.StepFailed():
-            _failed_call(record, at, event)
+        case ev.StepRetried() | ev.StepFailed() | ev.ToolCalled():
+            _call(record, at, event)
         case ev.StepGiven():
             record.add(event.output, Place("output", at, label(event.path), event.agent, event.given.in_words))
             record.facets["edited", _who(event.given)] += 1
@@ -207,6 +207,10 @@ def _read_event(record: Record, at: int, event: Event) -> None:
 
 def _read_status(record: Record, at: int, event: Event) -> None:
     match event:
+        case ev.ToolReturned():
+            for result in event.results:
+                record.add(result.text, Place("tool result", at, detail=result.call_id))
+            record.add(event.said, Place("turn", at, detail="user"))
         case ev.RunWaiting():
             _set_status(record, "waiting")
         case ev.RunTaken():
@@ -236,6 +240,7 @@ def _failure(record: Record, at: int, code: str, text: str, path: str = "", agen
 def _created(record: Record, at: int, event: ev.RunCreated) -> None:
     request = event.request
     record.add(request.task, Place("task", at))
+    record.add(request.system, Place("turn", at, detail="system"))
     for turn in request.turns_before:
         record.add(turn.text, Place("turn", at, detail=turn.role))
     facets = record.facets
@@ -297,6 +302,16 @@ def _failed_call(record: Record, at: int, event: ev.StepRetried | ev.StepFailed)
     if isinstance(event, ev.StepRetried):
         record.add(event.refusal, Place("refusal", at, path, agent))
     _failure(record, at, event.error_code, event.error, path, agent)
+
+
+def _call(record: Record, at: int, event: ev.StepRetried | ev.StepFailed | ev.ToolCalled) -> None:
+    if not isinstance(event, ev.ToolCalled):
+        _failed_call(record, at, event)
+        return
+    path, agent = label(event.path), event.agent or ""
+    record.add(event.text, Place("output", at, path, agent))
+    for call in event.calls:
+        record.add(f"{call.name} {call.arguments}", Place("tool call", at, path, agent))
 
 
 def _set_status(record: Record, status: str) -> None:

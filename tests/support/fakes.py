@@ -15,6 +15,8 @@ from typing import Any, Self
 
 from conductor_core.chat.messages import (
     FREE,
+    NO_TERMS,
+    CallTerms,
     Chunk,
     ConductorInfo,
     Finished,
@@ -26,6 +28,7 @@ from conductor_core.chat.messages import (
     Price,
     ReasoningDelta,
     TextDelta,
+    ToolCall,
     Usage,
     WorkerSpec,
     identity_of,
@@ -63,6 +66,7 @@ class Reply:
     wait_s: float = 0.0
     hang: bool = False
     meets: int = 0
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 Script = str | Reply | Exception
@@ -101,6 +105,7 @@ class ScriptedWorker:
         self._at_once = 0
         self._met = asyncio.Event()
         self.calls: list[tuple[Message, ...]] = []
+        self.terms: list[CallTerms] = []
         self.closed = 0
         self.most_at_once = 0
         self.released = False
@@ -114,8 +119,9 @@ class ScriptedWorker:
         self._queue.extend(scripts)
         return self
 
-    async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
+    async def answer(self, messages: Sequence[Message], terms: CallTerms = NO_TERMS) -> AsyncGenerator[Chunk]:
         self.calls.append(tuple(messages))
+        self.terms.append(terms)
         script = self._queue.popleft() if self._queue else self._answer(messages)
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
@@ -148,6 +154,7 @@ class ScriptedWorker:
                     usage=reply.usage,
                     cost_usd=reply.cost_usd,
                     model=self._spec.model,
+                    tool_calls=reply.tool_calls,
                 )
         finally:
             self._at_once -= 1

@@ -32,6 +32,8 @@ from typing import Any
 from conductor_core import errors
 from conductor_core.chat.messages import (
     INCOMPLETE,
+    NO_TERMS,
+    CallTerms,
     Chunk,
     Conductor,
     Finished,
@@ -391,7 +393,7 @@ class _CachedWorker:
         self._calls, self._worker, self._taken = calls, worker, taken
         self.spec = worker.spec.model_copy(update={"timeout_s": _NO_LIMIT_S, "fallback": None})
 
-    async def answer(self, messages: Sequence[Message]) -> AsyncIterator[Chunk]:
+    async def answer(self, messages: Sequence[Message], terms: CallTerms = NO_TERMS) -> AsyncIterator[Chunk]:
         identity = worker_identity(self._worker.spec, messages, self._calls.pool.seed)
         key = next((identity, n) for n in itertools.count() if (identity, n) not in self._taken)
         self._taken.add(key)

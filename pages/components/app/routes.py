@@ -31,8 +31,9 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import MOST_NOTE, Approve, Deny, note_for_record
 from conductor_core.run.redaction import Redactor, words
 from conductor_core.run.trace import RunUnreadable
+from conductor_core.serving.guard import OwnPagesOnly
 from pages.components.app import security
-from pages.components.app.security import ContentSecurityPolicy, OwnPagesOnly
+from pages.components.app.security import ContentSecurityPolicy
 from pages.components.app.session import OneLineStartFault, asked_by_browser, current, exported
 from pages.components.app.shell import Addresses
 from pages.components.live_workflow.messages import LiveView

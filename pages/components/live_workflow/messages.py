@@ -335,6 +335,8 @@ class LiveView:
             rounds, steps = [trace.round_at(event.path)], [trace.step_at(event.path)]
         elif isinstance(event, ev.StepEvent):
             steps = [trace.step_at(event.path)]
+        elif isinstance(event, ev.ToolReturned):
+            steps = [step for step in trace.walk() if step.turns and step.status == "running"]
         elif isinstance(event, ev.FinalEvent | ev.ApprovalEvent):
             steps = [step for step in trace.walk() if before_status.get(step.path) != step.status]
             rounds = [each for each in trace.root.rounds() if each.status == "unfinished"]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import streamlit
 
-from pages.components.app.security import OTHER_ORIGIN, UNKNOWN_HOST
+from conductor_core.serving.guard import OTHER_ORIGIN, UNKNOWN_HOST
 
 ROOT = Path(__file__).parents[3]
 START_S = 90.0

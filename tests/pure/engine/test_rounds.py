@@ -87,7 +87,7 @@ async def test_a_step_starts_the_moment_its_reads_are_there() -> None:
     asked = asyncio.Event()
 
     class Slow(ScriptedWorker):
-        async def answer(self, messages: Any) -> Any:
+        async def answer(self, messages: Any, terms: Any = None) -> Any:
             await asyncio.wait_for(asked.wait(), 5)
             async for chunk in super().answer(messages):
                 yield chunk
@@ -107,7 +107,7 @@ async def test_independent_steps_run_at_once() -> None:
     gate = asyncio.Barrier(3)
 
     class Meeting(ScriptedWorker):
-        async def answer(self, messages: Any) -> Any:
+        async def answer(self, messages: Any, terms: Any = None) -> Any:
             # Passes only when three calls are on at the same time.
             await asyncio.wait_for(gate.wait(), 5)
             async for chunk in super().answer(messages):
@@ -136,7 +136,7 @@ async def test_a_step_below_two_that_fail_at_once_is_skipped_once_for_the_first_
     both = asyncio.Barrier(2)
 
     class Bad(ScriptedWorker):
-        async def answer(self, messages: Any) -> Any:
+        async def answer(self, messages: Any, terms: Any = None) -> Any:
             await asyncio.wait_for(both.wait(), 5)
             async for chunk in super().answer(messages):
                 yield chunk

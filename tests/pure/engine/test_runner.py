@@ -113,7 +113,7 @@ async def test_a_connection_that_does_not_close_does_not_hold_up_the_end(caplog:
     release = asyncio.Event()
 
     class Stuck(ScriptedWorker):
-        async def answer(self, messages: Any) -> Any:
+        async def answer(self, messages: Any, terms: Any = None) -> Any:
             try:
                 async for chunk in super().answer(messages):
                     yield chunk

@@ -156,7 +156,7 @@ async def test_a_timeout_of_the_workers_own_is_not_taken_for_the_time_limit(capl
 
 async def test_a_worker_that_cancels_itself_fails_its_step_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     class Odd(ScriptedWorker):
-        async def answer(self, messages: Any) -> Any:
+        async def answer(self, messages: Any, terms: Any = None) -> Any:
             async for chunk in super().answer(messages):
                 yield chunk
             raise asyncio.CancelledError
@@ -211,7 +211,7 @@ async def test_a_slow_log_does_not_hold_up_the_stream() -> None:
     worker_texts: list[str] = []
 
     class Talking(ScriptedWorker):
-        async def answer(self, messages: Any) -> Any:
+        async def answer(self, messages: Any, terms: Any = None) -> Any:
             async for chunk in super().answer(messages):
                 worker_texts.append("x")
                 yield chunk
@@ -373,7 +373,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 async def test_the_first_token_is_the_first_and_not_the_last(now: SimpleNamespace) -> None:
     class Slow(ScriptedWorker):
-        async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
+        async def answer(self, messages: Sequence[Message], terms: Any = None) -> AsyncGenerator[Chunk]:
             for piece in ("one ", "two ", "three"):
                 yield TextDelta(text=piece)
                 now.s += 0.1
@@ -397,7 +397,7 @@ async def test_text_that_no_event_held_yet_when_the_run_was_cancelled_is_in_its_
     first_kept, second_read = asyncio.Event(), asyncio.Event()
 
     class Waiting(ScriptedWorker):
-        async def answer(self, messages: Sequence[Message]) -> AsyncGenerator[Chunk]:
+        async def answer(self, messages: Sequence[Message], terms: Any = None) -> AsyncGenerator[Chunk]:
             yield TextDelta(text="written, ")
             await first_kept.wait()
             yield TextDelta(text="still to be written")

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from conductor_core.chat.messages import Usage
+from conductor_core.chat.messages import ToolCall, ToolResultPart, Usage
 from conductor_core.chat.progress import Progress
 from conductor_core.run import events as ev
 from conductor_core.run.events import EVENT, FINAL_KINDS, KINDS, VOCABULARY, Event, TakenOut
@@ -29,6 +29,8 @@ EXAMPLES: list[Event] = [
     ev.StepProgress(run_id="r", path=(0,), progress=Progress(phase="writing", done=1, total=2, per_s=3.5)),
     ev.StepDelta(run_id="r", path=(0, 1), text="x\x00</script>\u2028", reasoning=True),
     ev.StepRetried(run_id="r", path=(0,), attempt=1, error_code="WorkerFailed", error="500", wait_ms=5, partial="x"),
+    ev.ToolCalled(run_id="r", path=(0,), text="x", calls=(ToolCall(name="f", arguments="{}", call_id="call_r_0"),)),
+    ev.ToolReturned(run_id="r", results=(ToolResultPart(call_id="call_r_0", text="1"),), said="y", command=5),
     step_completed("r", 0, "42", 40),
     ev.StepFailed(run_id="r", path=(0,), error_code="WorkerRefused", error="401"),
     ev.StepSkipped(run_id="r", path=(1,), because=((0,),)),

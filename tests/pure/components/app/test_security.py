@@ -3,7 +3,8 @@ from collections.abc import Iterable
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from pages.components.app.security import CONTENT_SECURITY_POLICY, ContentSecurityPolicy, OwnPagesOnly
+from conductor_core.serving.guard import OwnPagesOnly
+from pages.components.app.security import CONTENT_SECURITY_POLICY, ContentSecurityPolicy
 
 
 async def _inner(scope: Scope, receive: Receive, send: Send) -> None:

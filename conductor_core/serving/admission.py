@@ -1,0 +1,247 @@
+"""Who is let in, and how much: service keys, what each may spend in a minute and in a day, and a place for its run.
+
+While no key exists, only programs of this machine are answered. A key is looked up for each request, and again every
+few seconds while a response of it is being made, so a revoked one stops soon.
+"""
+
+import asyncio
+import ipaddress
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
+
+from starlette.requests import HTTPConnection
+
+from conductor_core.engine.budgets import CostCap
+from conductor_core.errors import StoreError
+from conductor_core.privacy.masking import holds_a_key
+from conductor_core.providers.model_files import is_secret_name
+from conductor_core.run.actor import Caller, local_caller
+from conductor_core.run.service_key import Keys, ServiceKey
+from conductor_core.serving.errors import ApiError
+
+AT_ONCE = 600
+"""Responses that are made at once; further ones wait."""
+QUEUED = 600
+"""Requests that wait for that; further ones are refused."""
+RETRY_S = 5.0
+"""When to come again after that."""
+REVOKED_AFTER_S = 2.0
+"""How often a key in use is looked up again."""
+_MINUTE_S = 60.0
+_LONGEST_KEY = 512
+_FORM = re.compile(r"\bci-[A-Za-z0-9_-]{20,}")
+"""Of the keys that ``conductor keys create`` makes."""
+_NEEDS_KEY = (
+    "A valid service key is needed: send it as Authorization: Bearer KEY, or as x-api-key. On the machine of this "
+    "server, `conductor keys create NAME` makes one."
+)
+
+
+def needs_key() -> ApiError:
+    """The same for a missing, a wrong and a revoked key, so that nobody learns which it was."""
+    return ApiError(401, _NEEDS_KEY, code="invalid_api_key")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who asks. ``key`` None: a program of this machine, while no key exists."""
+
+    key: ServiceKey | None
+    caller: Caller
+
+
+class _Spent(NamedTuple):
+    usd: float
+    tokens: int
+
+
+@dataclass(slots=True)
+class _Use:
+    """What is going on with one key.
+
+    Attributes:
+        asked: when its requests of the last minute came.
+        going: responses that are being made. cap: what they and all others of ``day`` may spend together.
+        revoked: set once the key is, while ``going``.
+    """
+
+    asked: deque[float] = field(default_factory=deque)
+    going: int = 0
+    day: date | None = None
+    cap: CostCap | None = None
+    revoked: asyncio.Event = field(default_factory=asyncio.Event)
+    watch: "asyncio.Task[None] | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What one response may spend with others, and what says that its key was revoked."""
+
+    cap: CostCap | None
+    revoked: asyncio.Event
+
+
+class Admission:
+    """Lets requests in. Belongs to one event loop."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._needed = False
+        self._uses: dict[str, _Use] = {}
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
+
+    async def client(self, request: HTTPConnection) -> Client:
+        """Raises: ApiError 401; StoreError."""
+        # A key that exists is never forgotten, so this is looked up until there is one.
+        self._needed = self._needed or await asyncio.to_thread(self._keys.any)
+        if not self._needed:
+            if not _is_of_this_machine(request):
+                raise needs_key()
+            return Client(None, local_caller("api"))
+        for sent in _sent_keys(request):
+            if (key := await asyncio.to_thread(self._keys.find, sent)) is not None:
+                return Client(key, Caller(actor=key.actor, door="api"))
+        raise needs_key()
+
+    def count(self, client: Client) -> None:
+        """Counts one request of a key. Raises: ApiError 429 if it had too many in the last minute."""
+        if client.key is None or (most := client.key.requests_per_minute) is None:
+            return
+        asked, now = self._use(client.key).asked, time.monotonic()
+        while asked and asked[0] <= now - _MINUTE_S:
+            asked.popleft()
+        if len(asked) >= most:
+            message = f"This key may ask {most} times a minute; ask again later."
+            raise ApiError(429, message, code="rate_limit_exceeded", retry_after_s=asked[0] + _MINUTE_S - now)
+        asked.append(now)
+
+    async def enter(self) -> None:
+        """Waits for a place among the responses that are made at once. Raises: ApiError 503."""
+        if self._places.locked() and self._waiting >= QUEUED:
+            message = "Too many requests wait already; ask again in a few seconds."
+            raise ApiError(503, message, code="overloaded", retry_after_s=RETRY_S)
+        self._waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self._waiting -= 1
+
+    def leave(self) -> None:
+        self._places.release()
+
+    @asynccontextmanager
+    async def allowance(self, client: Client) -> AsyncIterator[Allowance]:
+        """Holds what a response may spend, and watches its key. Raises: ApiError 429 if the day's limit is reached."""
+        if client.key is None:
+            yield Allowance(None, asyncio.Event())
+            return
+        key, use = client.key, self._use(client.key)
+        cap = await self._cap(key, use)
+        use.going += 1
+        if use.watch is None:
+            use.revoked = asyncio.Event()
+            use.watch = asyncio.create_task(self._watch(key.id, use.revoked))
+        try:
+            yield Allowance(cap, use.revoked)
+        finally:
+            use.going -= 1
+            if use.going == 0 and use.watch is not None:
+                use.watch.cancel()
+                use.watch = None
+
+    def _use(self, key: ServiceKey) -> _Use:
+        return self._uses.setdefault(key.id, _Use())
+
+    async def _cap(self, key: ServiceKey, use: _Use) -> CostCap | None:
+        """Returns what all runs of the key share today; None: it has no limit of a day.
+
+        The record also knows what other processes spent, and this process's cap what is not on record yet.
+        """
+        if key.usd_per_day is None and key.tokens_per_day is None:
+            return None
+        usd, tokens = await asyncio.to_thread(self._keys.spent_today, key.id)
+        today, cap = datetime.now(UTC).date(), use.cap
+        if cap is not None and use.day == today:
+            usd, tokens = max(usd, cap.usd), max(tokens, cap.tokens)
+        if (key.usd_per_day is not None and 0 < usd >= key.usd_per_day) or (
+            key.tokens_per_day is not None and tokens >= key.tokens_per_day
+        ):
+            raise _day_is_spent()
+        same_limits = cap is not None and (cap.max_usd, cap.max_tokens) == (key.usd_per_day, key.tokens_per_day)
+        # A cap that was reached lets no call through any more, not even a smaller one; but nothing of it is under way.
+        if cap is None or use.day != today or use.going == 0 or cap.reached is not None or not same_limits:
+            cap = CostCap(
+                _Spent(usd, tokens),
+                max_usd=key.usd_per_day,
+                max_tokens=key.tokens_per_day,
+                then="ask again, or ask again tomorrow: it is what this service key may spend in a day",
+            )
+            use.cap, use.day = cap, today
+        return cap
+
+    async def _watch(self, key_id: str, revoked: asyncio.Event) -> None:
+        while True:
+            await asyncio.sleep(REVOKED_AFTER_S)
+            with suppress(StoreError):  # it is locked for a moment
+                if await asyncio.to_thread(self._keys.current, key_id) is None:
+                    revoked.set()
+                    return
+
+
+def _day_is_spent() -> ApiError:
+    now = datetime.now(UTC)
+    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    message = "This key has spent what it may spend in a day; ask again after midnight UTC."
+    until_s = (midnight - now).total_seconds()
+    return ApiError(429, message, code="insufficient_quota", retry_after_s=until_s, may_retry=False)
+
+
+def refuse_key_in_address(request: HTTPConnection) -> None:
+    """Raises: ApiError 400. Addresses are logged and kept on their way; the answer repeats nothing of it."""
+    for name, value in request.query_params.multi_items():
+        if is_secret_name(name) or any(_FORM.search(each) or holds_a_key(each, ()) for each in (name, value)):
+            raise ApiError(
+                400,
+                "A key must never be part of an address: send it as Authorization: Bearer KEY, or as x-api-key. If it "
+                "was a real one, revoke it.",
+                code="key_in_url",
+            )
+
+
+def _sent_keys(request: HTTPConnection) -> list[str]:
+    """Returns the keys that came in headers, at most two: some clients send one in each."""
+    sent = []
+    for value in request.headers.getlist("authorization"):
+        scheme, _, rest = value.strip().partition(" ")
+        if scheme.lower() == "bearer":
+            sent.append(rest.strip())
+    sent += [value.strip() for value in request.headers.getlist("x-api-key")]
+    different = dict.fromkeys(each for each in sent if 0 < len(each) <= _LONGEST_KEY)
+    return list(different) if len(different) <= 2 else []
+
+
+def _is_of_this_machine(request: HTTPConnection) -> bool:
+    """Whether a program of this machine asks, and none on behalf of another machine (a reverse proxy)."""
+    if request.client is None:
+        return False
+    on_behalf_of = request.headers.getlist("x-forwarded-for")
+    if "forwarded" in request.headers:
+        return False
+    hops = [hop.strip() for value in on_behalf_of for hop in value.split(",")]
+    return all(map(_is_loopback, [request.client.host, *hops]))
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback

@@ -1,0 +1,484 @@
+"""The endpoint over HTTP: every path below ``/v1``. Who asks, and how much they may, is decided before a run begins.
+
+request -> guard -> key -> body -> served model -> limits of the key -> a place -> run -> answer, whole or as a stream
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
+
+from conductor_core.errors import BadInput, StoreError, UnknownRun
+from conductor_core.privacy.masking import one_line
+from conductor_core.run.actor import Caller
+from conductor_core.run.service_key import Keys
+from conductor_core.serving import responses
+from conductor_core.serving.admission import RETRY_S, Admission, Allowance, Client, needs_key, refuse_key_in_address
+from conductor_core.serving.asked import Asked
+from conductor_core.serving.errors import Api, ApiError
+from conductor_core.serving.outcome import Beat, Began, Ended, Outcome, Part, named
+from conductor_core.serving.replies import ROOT, Json, api_of, id_headers, new_request_id, refusal
+from conductor_core.serving.served_models import ServedModel, ServedModels, listed, listed_for_anthropic
+from conductor_core.serving.turns import Turn, Turns
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 64 * 2**20
+"""Of a request. More is refused as it comes."""
+HEARTBEAT_S = 10.0
+"""A stream says that it goes on after so long without a part."""
+SEND_S = 60.0
+"""A client that reads nothing for so long counts as gone."""
+_LINGER_S = 1.0
+"""How long what a refused client still sends is read, so that it comes to read the refusal."""
+
+
+class Stream(Protocol):
+    """Writes one response as server-sent events, each to be sent at once."""
+
+    def feed(self, part: Part) -> list[bytes]: ...
+
+    def fault(self, error: ApiError) -> list[bytes]: ...
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How one API reads requests and writes responses."""
+
+    read: Callable[[bytes], Asked]
+    whole: Callable[[Outcome], Mapping[str, Any]]
+    stream: Callable[[Asked], Stream]
+
+
+class Kept(Protocol):
+    """Which responses were deleted. Each method blocks and raises StoreError."""
+
+    def deleted(self, response_id: str) -> bool: ...
+
+    def delete(self, response_id: str, caller: Caller) -> None: ...
+
+
+class KeptInMemory:
+    """Forgets with the process what was deleted."""
+
+    def __init__(self) -> None:
+        self._deleted: set[str] = set()
+
+    def deleted(self, response_id: str) -> bool:
+        return response_id in self._deleted
+
+    def delete(self, response_id: str, _caller: Caller) -> None:
+        self._deleted.add(response_id)
+
+
+@dataclass
+class Gateway:
+    """What the endpoint answers from. Belongs to one event loop, that of the server.
+
+    Attributes:
+        inspector_url: where the inspector shows runs; None: at the address that the request came to.
+    """
+
+    turns: Turns
+    models: ServedModels
+    keys: Keys
+    shapes: Mapping[Api, Shape]
+    kept: Kept = field(default_factory=KeptInMemory)
+    inspector_url: str | None = None
+
+    def __post_init__(self) -> None:
+        self.admission = Admission(self.keys)
+
+    def model_for(self, client: Client, model_id: str) -> ServedModel:
+        """Raises: ApiError 404, or 403 for a model that the client's key may not ask."""
+        model = self.models.get(model_id)
+        if model is None:
+            known = ", ".join(self._ids(client)[:20])
+            shown = one_line(model_id, limit=80)
+            message = f"The model '{shown}' does not exist. There is: {known}."
+            raise ApiError(404, message, code="model_not_found", param="model")
+        if not _may_ask(client, model):
+            message = f"This key may not ask the model '{one_line(model_id, limit=80)}'."
+            raise ApiError(403, message, code="model_not_allowed", param="model")
+        return model
+
+    def listed(self, client: Client) -> list[tuple[str, ServedModel]]:
+        """Returns the ids that a client may ask, with their models."""
+        return [(each, model) for model in self.models.all if _may_ask(client, model) for each in model.ids]
+
+    def _ids(self, client: Client) -> list[str]:
+        return [each for each, _ in self.listed(client)]
+
+    async def response(self, client: Client, response_id: str) -> Outcome:
+        """Returns a kept response of the client's own. Raises: ApiError 404."""
+        found = named(response_id)
+        unknown = ApiError(404, f"Response '{one_line(response_id, limit=80)}' not found.", code="not_found")
+        if found is None or not response_id.startswith("resp_"):
+            raise unknown
+        try:
+            outcome = await self.turns.recorded(found.run_id, found.number)
+        except (ApiError, UnknownRun) as error:
+            if isinstance(error, ApiError) and error.status != 404:
+                raise
+            raise unknown from None
+        foreign = client.key is not None and (outcome.actor is None or outcome.actor.id != client.key.actor.id)
+        if foreign or outcome.client.api != "responses" or not outcome.client.store:
+            raise unknown
+        if await asyncio.to_thread(self.kept.deleted, response_id):
+            raise unknown
+        return outcome
+
+    def run_url(self, request: Request, run_id: str) -> str:
+        base = self.inspector_url or f"{request.url.scheme}://{request.headers['host']}"
+        return f"{base.rstrip('/')}/run?run={run_id}"
+
+
+def _may_ask(client: Client, model: ServedModel) -> bool:
+    allowed = None if client.key is None else client.key.models
+    return allowed is None or not set(allowed).isdisjoint(model.ids)
+
+
+# Answers to who asks for a response.
+
+
+class _Answer:
+    """Carries out what a client asks, and answers with the response, whole or as a stream. An ASGI app."""
+
+    def __init__(self, gateway: Gateway, api: Api) -> None:
+        self._gateway = gateway
+        self._shape = gateway.shapes[api]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, gateway = Request(scope, receive, send), self._gateway
+        admission = gateway.admission
+        client = await admission.client(request)
+        admission.count(client)
+        asked = await asyncio.to_thread(self._shape.read, await _body(request))
+        gateway.model_for(client, asked.model)
+        async with admission.allowance(client) as allowance:
+            await _unless_left(admission.enter(), receive, allowance)
+            try:
+                excluded = () if client.key is None else client.key.excluded_providers
+                turn = await gateway.turns.begin(asked, client.caller, excluded, allowance.cap)
+                url = gateway.run_url(request, turn.run_id)
+                headers = {"x-conductor-trace-id": turn.run_id, "x-conductor-trace-url": url}
+                told = _Told(turn, self._shape, url, allowance)
+                try:
+                    if asked.stream:
+                        await _EventStream(told.events(self._shape.stream(asked)), headers)(scope, receive, send)
+                    else:
+                        outcome = await _unless_left(told.outcome(), receive, allowance)
+                        await self._whole(outcome, headers)(scope, receive, send)
+                except ApiError as error:
+                    raise _Failed(error, headers) from error
+            finally:
+                admission.leave()
+
+    def _whole(self, outcome: Outcome, headers: Mapping[str, str]) -> Response:
+        """Raises: ApiError if the run failed, or was cancelled and the API has no word for that."""
+        if outcome.status == "failed" or outcome.error is not None:
+            raise outcome.error or ApiError(500, "The run failed.")
+        if outcome.status == "cancelled" and outcome.client.api != "responses":
+            raise ApiError(409, "The run was cancelled.", code="cancelled")
+        return Json(self._shape.whole(outcome), headers={"cache-control": "no-store", **headers})
+
+
+class _Failed(Exception):
+    """A fault after a run was begun: workers may have been paid."""
+
+    def __init__(self, error: ApiError, headers: Mapping[str, str]) -> None:
+        super().__init__(error.message)
+        self.error, self.headers = replace(error, may_retry=False), headers
+
+
+@dataclass
+class _Told:
+    """One response as its client is told of it: with the address of its run that this client can open."""
+
+    turn: Turn
+    shape: Shape
+    url: str
+    allowance: Allowance
+
+    async def outcome(self) -> Outcome:
+        return self._placed(await self.turn.outcome())
+
+    def _placed(self, outcome: Outcome) -> Outcome:
+        return replace(outcome, trace_url=self.url)
+
+    async def events(self, stream: Stream) -> AsyncGenerator[bytes]:
+        """Yields the events of the whole response. Closing this before its end cancels the run."""
+        parts = self.turn.parts()
+        revoked: asyncio.Future[Any] = asyncio.create_task(self.allowance.revoked.wait())
+        coming: asyncio.Future[Any] = asyncio.ensure_future(anext(parts))
+        try:
+            while True:
+                await asyncio.wait({coming, revoked}, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
+                if not coming.done():
+                    if revoked.done():
+                        raise needs_key()
+                    part: Part = Beat()
+                else:
+                    part = coming.result()
+                    coming = asyncio.ensure_future(anext(parts))
+                if isinstance(part, Began | Ended):
+                    part = replace(part, outcome=self._placed(part.outcome))
+                for event in stream.feed(part):
+                    yield event
+                if isinstance(part, Ended):
+                    return
+        except Exception as error:  # noqa: BLE001 - the client is told in the stream, which has begun
+            await self._close(parts, coming)
+            for event in stream.fault(_fault_of(error, "a stream")):
+                yield event
+        finally:
+            await self._close(parts, coming, revoked)
+
+    async def _close(self, parts: AsyncIterator[Part], *waiting: asyncio.Future[Any]) -> None:
+        await _ended(*waiting)
+        if isinstance(parts, AsyncGenerator):
+            await parts.aclose()
+
+
+class _EventStream:
+    """Sends server-sent events, one write each, until they end or the client leaves. An ASGI app."""
+
+    def __init__(self, events: AsyncGenerator[bytes], headers: Mapping[str, str]) -> None:
+        self._events = events
+        head = {"cache-control": "no-store", "x-accel-buffering": "no", **headers}
+        self._head = Response(None, headers=head, media_type="text/event-stream")
+        del self._head.headers["content-length"]
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        writing = asyncio.create_task(self._write(send))
+        leaving = asyncio.create_task(_left(receive))
+        try:
+            await asyncio.wait({writing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not writing.done():
+                raise ClientDisconnect
+            writing.result()
+        finally:
+            await _ended(writing, leaving)
+            await self._events.aclose()
+
+    async def _write(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self._head.raw_headers})
+        async for event in self._events:
+            await _sent(send, event, more=True)
+        await _sent(send, b"", more=False)
+
+
+async def _sent(send: Send, body: bytes, *, more: bool) -> None:
+    try:
+        async with asyncio.timeout(SEND_S):
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+    except TimeoutError:
+        raise ClientDisconnect from None
+
+
+_T = TypeVar("_T")
+
+
+async def _unless_left(work: Coroutine[Any, Any, _T], receive: Receive, allowance: Allowance) -> _T:
+    """Returns the result of ``work``, which is cancelled if the client leaves or its key is revoked.
+
+    Raises: ClientDisconnect, ApiError 401.
+    """
+    working = asyncio.create_task(work)
+    leaving, revoked = asyncio.create_task(_left(receive)), asyncio.create_task(allowance.revoked.wait())
+    try:
+        await asyncio.wait({working, leaving, revoked}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise needs_key() if revoked.done() else ClientDisconnect
+    finally:
+        await _ended(working, leaving, revoked)
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _ended(*tasks: "asyncio.Future[Any]") -> None:
+    """Cancels tasks and waits until they are over."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _body(request: Request) -> bytes:
+    """Raises: ApiError 413; ClientDisconnect."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BYTES:
+            message = f"The request is larger than {MOST_BYTES >> 20} MB."
+            raise ApiError(413, message, code="request_too_large")
+    return bytes(body)
+
+
+# What is read: models, and what was answered.
+
+
+async def _models(request: Request, gateway: Gateway, client: Client) -> Response:
+    found = gateway.listed(client)
+    if "anthropic-version" not in request.headers:
+        return Json({"object": "list", "data": [listed(each, model) for each, model in found]})
+    ends = {"first_id": found[0][0], "last_id": found[-1][0]} if found else {"first_id": None, "last_id": None}
+    return Json({"data": [listed_for_anthropic(each, model) for each, model in found], "has_more": False, **ends})
+
+
+async def _model(request: Request, gateway: Gateway, client: Client) -> Response:
+    model_id = request.path_params["model_id"]
+    model = gateway.model_for(client, model_id)
+    anthropic = "anthropic-version" in request.headers
+    return Json((listed_for_anthropic if anthropic else listed)(model_id, model))
+
+
+async def _response(request: Request, gateway: Gateway, client: Client) -> Response:
+    outcome = await gateway.response(client, request.path_params["response_id"])
+    return _shown(request, gateway, outcome)
+
+
+def _shown(request: Request, gateway: Gateway, outcome: Outcome) -> Response:
+    url = gateway.run_url(request, outcome.run_id)
+    headers = {"x-conductor-trace-id": outcome.run_id, "x-conductor-trace-url": url}
+    return Json(responses.whole(replace(outcome, trace_url=url)), headers=headers)
+
+
+async def _delete(request: Request, gateway: Gateway, client: Client) -> Response:
+    response_id = request.path_params["response_id"]
+    await gateway.response(client, response_id)
+    await asyncio.to_thread(gateway.kept.delete, response_id, client.caller)
+    return Json({"id": response_id, "object": "response.deleted", "deleted": True})
+
+
+async def _cancel(request: Request, gateway: Gateway, client: Client) -> Response:
+    outcome = await gateway.response(client, request.path_params["response_id"])
+    if outcome.status == "in_progress":
+        await gateway.turns.cancel(outcome.run_id, client.caller)
+        outcome = await gateway.turns.recorded(outcome.run_id, outcome.number)
+    return _shown(request, gateway, outcome)
+
+
+# Routes.
+
+_Handler = Callable[[Request, Gateway, Client], Coroutine[Any, Any, Response]]
+
+
+def routes(gateway: Gateway) -> list[BaseRoute]:
+    """Returns the routes of the endpoint: every path of ``/v1`` is answered in the shape of its API."""
+
+    def known(handler: _Handler) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        async def answer(request: Request) -> Response:
+            client = await gateway.admission.client(request)
+            response = await handler(request, gateway, client)
+            response.headers["cache-control"] = "no-store"
+            return response
+
+        return answer
+
+    one = f"{ROOT}/responses/{{response_id}}"
+    paths: list[BaseRoute] = [
+        Route(f"{ROOT}/chat/completions", _Answer(gateway, "chat"), methods=["POST"]),
+        Route(f"{ROOT}/responses", _Answer(gateway, "responses"), methods=["POST"]),
+        Route(f"{ROOT}/messages", _Answer(gateway, "messages"), methods=["POST"]),
+        Route(one, known(_response), methods=["GET"]),
+        Route(one, known(_delete), methods=["DELETE"]),
+        Route(f"{one}/cancel", known(_cancel), methods=["POST"]),
+        Route(f"{ROOT}/models", known(_models), methods=["GET"]),
+        Route(f"{ROOT}/models/{{model_id:path}}", known(_model), methods=["GET"]),
+    ]
+    endpoint = _Endpoint(Router(paths, redirect_slashes=False, default=_unknown_path))
+    return [Route(ROOT, endpoint), Mount(ROOT, endpoint)]
+
+
+async def _unknown_path(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise HTTPException(404)
+
+
+class _Endpoint:
+    """Gives each request an id, and answers every fault in the shape of its API. An ASGI app."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await WebSocketClose(4404)(scope, receive, send)
+            return
+        request_id, path = new_request_id(), scope["path"]
+        ids = [(name.encode(), value.encode()) for name, value in id_headers(request_id, api_of(path)).items()]
+        begun = False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                message = {**message, "headers": [*message.get("headers", ()), *ids]}
+            await send(message)
+
+        # The routes below have whole paths, however this was mounted.
+        inner = {**scope, "root_path": scope.get("app_root_path", scope.get("root_path", "")), "path_params": {}}
+        try:
+            refuse_key_in_address(Request(scope))
+            await self._app(inner, receive, send_with_id)
+            return
+        except ClientDisconnect:
+            log.info("%s %s: the client left", scope["method"], one_line(path, limit=100))
+            return
+        except _Failed as failed:
+            error, headers = failed.error, failed.headers
+        except HTTPException as refused:
+            error, headers = _of_http(refused), refused.headers or {}
+        except Exception as fault:  # noqa: BLE001 - every fault is answered in the shape of the API
+            error, headers = _fault_of(fault, f"{scope['method']} {path}"), {}
+        if not begun:
+            await _refuse(refusal(error, path, request_id, headers), error, scope, receive, send)
+
+
+async def _refuse(answer: Response, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    if error.status != 413:
+        await answer(scope, receive, send)
+        return
+    # A connection that is closed while the client still sends would take the answer with it.
+    answer.headers["connection"] = "close"
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER_S):
+            while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+                pass
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _of_http(refused: HTTPException) -> ApiError:
+    if refused.status_code == 404:
+        return ApiError(404, "This path does not exist.", code="unknown_url")
+    if refused.status_code == 405:
+        return ApiError(405, "This path does not take this method.", code="method_not_allowed")
+    return ApiError(refused.status_code, one_line(str(refused.detail), limit=200))
+
+
+def _fault_of(error: Exception, what: str) -> ApiError:
+    """Returns what a client is told of a fault. One that nobody foresaw is logged in one line, and not told."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, BadInput):
+        return ApiError(400, one_line(str(error), limit=500))
+    line = one_line(f"{what}: {type(error).__name__}: {error}", limit=500)
+    if isinstance(error, StoreError):
+        log.error("%s", line)
+        return ApiError(503, "The database cannot be used at the moment.", code="database", retry_after_s=RETRY_S)
+    log.error("unforeseen: %s", line)
+    return ApiError(500, "Something went wrong here; the server's log says what.", code="internal_error")

@@ -1,0 +1,477 @@
+"""Reads the JSON of requests: what all three APIs share. Whatever the bytes, nothing raises anything but ApiError.
+
+A fault names its place as OpenAI does (``messages[3].content[0].type``). Null counts as left out, because clients send
+back what they were sent.
+"""
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+import pydantic_core
+
+from conductor_core.chat.images import MOST_FILE_BYTES, prepare
+from conductor_core.chat.messages import (
+    ImagePart,
+    LoadedImage,
+    Message,
+    Part,
+    TextPart,
+    ToolResultPart,
+    ToolSpec,
+)
+from conductor_core.errors import BadInput
+from conductor_core.privacy.masking import one_line
+from conductor_core.run.request import MOST_IMAGES, AnswerRules
+from conductor_core.serving.asked import Effort
+from conductor_core.serving.errors import ApiError
+from conductor_core.serving.schemas import answer_schema_fault, tool_schema_fault
+from conductor_core.text import whole_characters
+from conductor_core.workflow.model import Step, Workflow
+from conductor_core.workflow.parser import parse_workflow_file
+
+MOST_NESTING = 100
+_MOST_BITS = 1024
+"""Of a whole number: as large as a float can be."""
+_MOST_COUNT = 2**31 - 1
+_MOST_READ_IMAGES = 100
+"""In one conversation. Each costs up to half a second to unpack."""
+_MOST_NAME = 256
+_MOST_EXCLUDED = 100
+
+
+def refused(param: str, message: str, code: str = "invalid_value") -> ApiError:
+    """Returns a 400 about the field at ``param``."""
+    return ApiError(400, f"{param}: {message}" if param else message, code=code, param=param or None)
+
+
+# JSON.
+
+
+def read_json(body: bytes) -> "Fields":
+    """Returns the request as JSON with bounded nesting and finite numbers; half characters are replaced."""
+    try:
+        parsed = pydantic_core.from_json(body, allow_inf_nan=False)  # in half the time
+    except ValueError:
+        # Only Python's own takes half a character, and a mark of byte order.
+        try:
+            parsed = json.loads(body.decode("utf-8-sig"), parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            deep = isinstance(error, RecursionError)
+            why = "is nested too deeply" if deep else f"is not valid JSON ({one_line(str(error), limit=120)})"
+            raise ApiError(400, f"The request body {why}.", code="invalid_json") from None
+    if not isinstance(parsed, dict):
+        raise ApiError(400, f"The request body must be a JSON object, not {_kind(parsed)}.", code="invalid_json")
+    return Fields(_checked(parsed, 0))
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _checked(value: Any, depth: int) -> Any:
+    """Returns the value, with whole characters. Raises: ApiError if it cannot be kept and written again."""
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, dict | list):
+        if depth >= MOST_NESTING:
+            message = f"The request body is nested too deeply: at most {MOST_NESTING} levels are read."
+            raise ApiError(400, message, code="invalid_json")
+        if isinstance(value, list):
+            return [_checked(item, depth + 1) for item in value]
+        return {whole_characters(key): _checked(item, depth + 1) for key, item in value.items()}
+    if (isinstance(value, float) and not math.isfinite(value)) or (
+        isinstance(value, int) and value.bit_length() > _MOST_BITS
+    ):
+        raise ApiError(400, "The request body holds a number that is too large.", code="invalid_json")
+    return value
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    kinds = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array"}
+    return kinds.get(type(value), "an object")
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A JSON object of a request. ``place``: where it lies in it; empty: it is the request."""
+
+    values: Mapping[str, Any]
+    place: str = ""
+
+    def param(self, name: str) -> str:
+        return f"{self.place}.{name}" if self.place else name
+
+    def refused(self, name: str, message: str, code: str = "invalid_value") -> ApiError:
+        return refused(self.param(name), message, code)
+
+    def wrong_type(self, name: str, expected: str) -> ApiError:
+        return self.refused(name, f"expected {expected}, got {_kind(self.values.get(name))}", "invalid_type")
+
+    def missing(self, name: str) -> ApiError:
+        return self.refused(name, "this field is required", "missing_required_parameter")
+
+    def get(self, name: str) -> Any:
+        """Returns what is there, of any type; None: null or nothing."""
+        return self.values.get(name)
+
+    def text(self, name: str) -> str | None:
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, str):
+            raise self.wrong_type(name, "a string")
+        return value
+
+    def needed_text(self, name: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise self.missing(name)
+        return value
+
+    def name(self, name: str) -> str:
+        """Returns a text that is neither empty nor long."""
+        value = self.needed_text(name)
+        if not 0 < len(value) <= _MOST_NAME:
+            raise self.refused(name, f"expected 1 to {_MOST_NAME} characters, got {len(value):,}")
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise self.wrong_type(name, "a boolean")
+        return value
+
+    def number(self, name: str) -> float | None:
+        value = self.values.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise self.wrong_type(name, "a number")
+        return value
+
+    def count(self, name: str, least: int = 0, most: int = _MOST_COUNT) -> int | None:
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.wrong_type(name, "an integer")
+        if not least <= value <= most:
+            raise self.refused(name, f"expected {least:,} to {most:,}, got {value:.6g}")
+        return value
+
+    def choice(self, name: str, choices: Sequence[str]) -> str | None:
+        value = self.text(name)
+        if value is not None and value not in choices:
+            raise self.refused(name, f"expected one of {', '.join(choices)}; got {shown(value)}")
+        return value
+
+    def table(self, name: str) -> "Fields | None":
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.wrong_type(name, "an object")
+        return Fields(value, self.param(name))
+
+    def needed_table(self, name: str) -> "Fields":
+        value = self.table(name)
+        if value is None:
+            raise self.missing(name)
+        return value
+
+    def tables(self, name: str) -> "list[Fields] | None":
+        """Returns a list of objects."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise self.wrong_type(name, "an array of objects")
+        place = self.param(name)
+        for index, item in enumerate(value):
+            if not isinstance(item, dict):
+                raise refused(f"{place}[{index}]", f"expected an object, got {_kind(item)}", "invalid_type")
+        return [Fields(item, f"{place}[{index}]") for index, item in enumerate(value)]
+
+    def parts(self, name: str) -> "str | list[Fields]":
+        """Returns what a message says: a text, or a list of parts. Null is an empty list."""
+        value = self.values.get(name)
+        if isinstance(value, str):
+            return value
+        if value is not None and not isinstance(value, list):
+            raise self.wrong_type(name, "a string or an array of parts")
+        return self.tables(name) or []
+
+    def texts(self, name: str, most: int) -> tuple[str, ...]:
+        """Returns a list of texts, none of them empty; () where there is none."""
+        value = self.values.get(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            raise self.wrong_type(name, "an array of strings")
+        if len(value) > most:
+            raise self.refused(name, f"at most {most} are taken, got {len(value):,}")
+        for index, item in enumerate(value):
+            if not isinstance(item, str):
+                raise refused(f"{self.param(name)}[{index}]", f"expected a string, got {_kind(item)}", "invalid_type")
+            if not item:
+                raise refused(f"{self.param(name)}[{index}]", "must not be empty")
+        return tuple(value)
+
+
+def shown(text: str) -> str:
+    """Returns a text of a request in quotes, short enough for a sentence."""
+    return repr(one_line(text, limit=80))
+
+
+# The conversation.
+
+
+class Conversation:
+    """Collects the turns of a request. Messages of one side that follow each other become one turn."""
+
+    def __init__(self) -> None:
+        self._system: list[str] = []
+        self._turns: list[tuple[Literal["user", "assistant"], list[Part]]] = []
+        self._last: str | None = None
+
+    def add_system(self, text: str) -> None:
+        if text:
+            self._system.append(text)
+
+    def add(self, role: Literal["user", "assistant"], parts: Iterable[Part]) -> None:
+        self._last = role
+        kept = [part for part in parts if not isinstance(part, TextPart) or part.text]
+        if kept and self._turns and self._turns[-1][0] == role:
+            self._turns[-1][1].extend(kept)
+        elif kept:
+            self._turns.append((role, kept))
+
+    @property
+    def system(self) -> str:
+        return "\n\n".join(self._system)
+
+    def turns(self) -> tuple[Message, ...]:
+        return tuple(_message(role, parts) for role, parts in self._turns)
+
+    @property
+    def results(self) -> tuple[ToolResultPart, ...]:
+        """Of tools, those after the assistant's last turn."""
+        last = self._turns[-1] if self._turns else ("assistant", [])
+        return tuple(part for part in last[1] if isinstance(part, ToolResultPart)) if last[0] == "user" else ()
+
+    def require_answerable(self, param: str) -> None:
+        """Raises: ApiError unless the conversation ends with something that a user said or a tool gave back."""
+        if self._last is None:
+            raise refused(param, "the conversation is empty: expected at least one message of the user")
+        if self._last != "user":
+            raise refused(param, "the last message must be the user's or a tool's result")
+        role, parts = self._turns[-1] if self._turns else ("assistant", [])
+        if role != "user" or not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
+            raise refused(param, "the last message is empty")
+        if sum(isinstance(part, ImagePart) for part in parts) > MOST_IMAGES:
+            raise refused(param, f"the last message has more than {MOST_IMAGES} images")
+
+
+def _message(role: Literal["user", "assistant"], parts: list[Part]) -> Message:
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    return Message(role=role, content="\n\n".join(texts) if len(texts) == len(parts) else tuple(parts))
+
+
+class Images:
+    """Reads the images of one request, each once however often it comes."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, LoadedImage] = {}
+
+    def of_url(self, url: str, param: str) -> LoadedImage:
+        """Returns the image in a data URL. Nothing is fetched."""
+        head, comma, _ = url[:200].partition(",")
+        if head[:5].lower() != "data:":
+            raise refused(param, "remote images are not fetched; send the image as a data URL", "invalid_image")
+        if not comma or not head.lower().endswith(";base64"):
+            raise refused(param, "expected a data URL such as data:image/png;base64,…", "invalid_image")
+        return self.of_base64(url[len(head) + 1 :], param)
+
+    def of_base64(self, data: str, param: str) -> LoadedImage:
+        if data not in self._read:
+            if len(self._read) >= _MOST_READ_IMAGES:
+                raise refused(param, f"more than {_MOST_READ_IMAGES} images in one conversation", "invalid_image")
+            self._read[data] = _image(data, param)
+        return self._read[data]
+
+
+def _image(data: str, param: str) -> LoadedImage:
+    if len(data) > MOST_FILE_BYTES * 3 // 2:
+        raise refused(param, f"the image has more than {MOST_FILE_BYTES >> 20} MiB", "invalid_image")
+    try:
+        raw = base64.b64decode("".join(data.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise refused(param, "the image is not valid base64", "invalid_image") from None
+    try:
+        return prepare(raw, param)
+    except BadInput as error:
+        raise ApiError(400, str(error), code="invalid_image", param=param) from error
+
+
+# Tools.
+
+
+def result_parts(call_id: str, parts: Sequence[TextPart | ImagePart], *, is_error: bool = False) -> list[Part]:
+    """Returns what a tool gave back: its text, which describes its images, and these after it."""
+    text = "\n\n".join(part.text if isinstance(part, TextPart) else part.described for part in parts)
+    images = [part for part in parts if isinstance(part, ImagePart)]
+    return [ToolResultPart(call_id=call_id, text=text, is_error=is_error), *images]
+
+
+def function_tool(fields: Fields, schema: str = "parameters") -> ToolSpec:
+    """Returns a tool. ``schema``: the field that has the schema of its arguments."""
+    parameters = fields.table(schema)
+    if parameters is not None and (fault := tool_schema_fault(parameters.values)):
+        raise fields.refused(schema, fault, "invalid_schema")
+    return ToolSpec(
+        name=fields.name("name"),
+        description=fields.text("description") or "",
+        parameters={} if parameters is None else parameters.values,
+        strict=fields.flag("strict"),
+    )
+
+
+def custom_tool(fields: Fields) -> ToolSpec:
+    """Returns a tool of one text. A grammar for that text is told to workers in words."""
+    described = fields.text("description") or ""
+    form = fields.table("format")
+    if form is not None and form.text("type") == "grammar":
+        grammar = form.table("grammar") or form
+        words = f"The input must fit this grammar ({grammar.text('syntax') or 'lark'}):"
+        described = f"{described}\n\n{words}\n{grammar.needed_text('definition')}".strip()
+    return ToolSpec(name=fields.name("name"), description=described, custom=True)
+
+
+def custom_arguments(text: str) -> str:
+    """Returns the arguments of a call to a ``custom`` tool as workers see it: a function of one text."""
+    return json.dumps({"input": text}, ensure_ascii=False)
+
+
+def distinct(tools: Iterable[ToolSpec], param: str = "tools") -> tuple[ToolSpec, ...]:
+    """Raises: ApiError if two tools have one name."""
+    listed = tuple(tools)
+    names: set[str] = set()
+    for tool in listed:
+        if tool.name in names:
+            raise refused(param, f"two tools are called {shown(tool.name)}")
+        names.add(tool.name)
+    return listed
+
+
+def tool_choice(choice: str, tools: Sequence[ToolSpec], fields: Fields, *, named: bool = False) -> str:
+    """Returns ``Asked.tool_choice``, checked. ``named``: ``choice`` is a tool's name."""
+    if named:
+        if all(tool.name != choice for tool in tools):
+            raise fields.refused("tool_choice", f"no tool is called {shown(choice)}")
+    elif choice not in ("auto", "none", "required"):
+        raise fields.refused("tool_choice", f"expected auto, none, required or a tool; got {shown(choice)}")
+    elif choice == "required" and not tools:
+        # Where all were a server's own, none is left to call.
+        if not fields.get("tools"):
+            raise fields.refused("tool_choice", "a call is required, but there are no tools")
+        return "auto"
+    return choice
+
+
+# What the answer is to be.
+
+_EFFORTS: tuple[str, ...] = get_args(Effort)
+
+
+def read_effort(fields: Fields, name: str) -> Effort | None:
+    value = fields.choice(name, ("none", *_EFFORTS))
+    return "minimal" if value == "none" else cast(Effort | None, value)
+
+
+def read_form(form: Fields | None, schema_in: str = "") -> AnswerRules:
+    """Returns rules with ``form``, ``json_schema`` and ``schema_name`` set, as OpenAI's formats say.
+
+    Args:
+        form: ``response_format``, or ``text.format``. schema_in: the field of it that holds name and schema; empty: it
+            holds them itself.
+    """
+    if form is None:
+        return AnswerRules()
+    match form.choice("type", ("text", "json_object", "json_schema")):
+        case "json_object":
+            return AnswerRules(form="json")
+        case "json_schema":
+            return read_schema(form.needed_table(schema_in) if schema_in else form)
+        case "text":
+            return AnswerRules()
+    raise form.missing("type")
+
+
+def read_schema(holder: Fields) -> AnswerRules:
+    """Returns the rules that the field ``schema`` of ``holder`` makes."""
+    schema = holder.needed_table("schema")
+    if fault := answer_schema_fault(schema.values):
+        raise holder.refused("schema", fault, "invalid_schema")
+    name = holder.text("name") or ""
+    if len(name) > _MOST_NAME:
+        raise holder.refused("name", f"expected at most {_MOST_NAME} characters")
+    return AnswerRules(form="schema", json_schema=schema.values, schema_name=name)
+
+
+def read_metadata(fields: Fields) -> dict[str, str]:
+    """Returns ``metadata``: texts by name. Null values are left out."""
+    table = fields.table("metadata")
+    if table is None:
+        return {}
+    return {name: text for name in table.values if (text := table.text(name)) is not None}
+
+
+NUMBERS_WITHOUT_EFFECT = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
+
+
+def check_without_effect(fields: Fields, numbers: Sequence[str] = NUMBERS_WITHOUT_EFFECT) -> None:
+    """Raises: ApiError if a field that has no effect is of a type that it cannot have."""
+    for name in numbers:
+        fields.number(name)
+
+
+# Our own field.
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What a request says in ``conductor``: workers that it must not use, and a plan to carry out."""
+
+    excluded: tuple[str, ...] = ()
+    workflow: Workflow | None = None
+
+
+def read_extension(body: Fields) -> Extension:
+    """Reads ``conductor {exclude, workflow}``. What an answer has in it is taken without effect."""
+    own = body.table("conductor")
+    if own is None:
+        return Extension()
+    return Extension(own.texts("exclude", _MOST_EXCLUDED), _workflow(own))
+
+
+def _workflow(own: Fields) -> Workflow | None:
+    """Returns the plan, which is written as in a workflow file."""
+    given = own.table("workflow")
+    if given is None:
+        return None
+    parsed = parse_workflow_file(json.dumps(given.values, ensure_ascii=False))
+    if parsed.faults:
+        raise own.refused("workflow", one_line(parsed.faults[0].message, limit=300), "invalid_workflow")
+    if not parsed.steps or parsed.more_steps:
+        why = f"has too many steps: {len(parsed.steps or ()) + parsed.more_steps:,}" if parsed.steps else "has no steps"
+        raise own.refused("workflow", f"the workflow {why}", "invalid_workflow")
+    steps: list[Step] = []
+    for index, raw in enumerate(parsed.steps):
+        if raw.instruction is None or raw.access_list is None or not isinstance(raw.agent, str):
+            message = f"step {index}: name its agent, and give an instruction and an access_list"
+            raise own.refused("workflow", message, "invalid_workflow")
+        steps.append(Step(instruction=raw.instruction, agent=raw.agent, access_list=raw.access_list))
+    return Workflow(steps=tuple(steps))

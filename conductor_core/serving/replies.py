@@ -1,0 +1,58 @@
+"""How the endpoint answers beside its streams: JSON, the headers of every answer, errors in the shape of each API."""
+
+import json
+import math
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from conductor_core.serving.errors import ANTHROPIC_STATUSES, Api, ApiError
+
+ROOT = "/v1"
+
+
+def new_request_id() -> str:
+    return f"req_{secrets.token_hex(12)}"
+
+
+def is_of_the_endpoint(path: str) -> bool:
+    return path == ROOT or path.startswith(f"{ROOT}/")
+
+
+def api_of(path: str) -> Api:
+    """Returns the API in whose shape errors of ``path`` are: Anthropic's for its own paths, else OpenAI's."""
+    if path.startswith(f"{ROOT}/messages"):
+        return "messages"
+    return "responses" if path.startswith(f"{ROOT}/responses") else "chat"
+
+
+def id_headers(request_id: str, api: Api) -> dict[str, str]:
+    """Returns the headers that name a request. Anthropic's SDK reads the second."""
+    return {"x-request-id": request_id} | ({"request-id": request_id} if api == "messages" else {})
+
+
+class Json(Response):
+    """A document. Half a character, which only JSON's own escapes can hold, is written as one."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode("utf-8", "backslashreplace")
+
+
+def refusal(error: ApiError, path: str, request_id: str, headers: Mapping[str, str] | None = None) -> Json:
+    """Returns the answer that says ``error`` to who asked for ``path``. ``headers``: further ones."""
+    api = api_of(path)
+    status = ANTHROPIC_STATUSES.get(error.status, error.status) if api == "messages" else error.status
+    answer = Json(error.document(api, request_id), status, {"cache-control": "no-store", **(headers or {})})
+    answer.headers.update(id_headers(request_id, api))
+    if error.retry_after_s is not None:
+        answer.headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+    if not error.may_retry:
+        answer.headers["x-should-retry"] = "false"
+    if error.status == 401:
+        answer.headers["www-authenticate"] = "Bearer"
+    return answer

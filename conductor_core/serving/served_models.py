@@ -1,0 +1,179 @@
+"""The models that the endpoint serves: two that are always there, and those of a file with one ``[[model]]`` each.
+
+A served model is a name for how a run is carried out: by which Conductor, with which workers, within which limits.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from conductor_core.chat.messages import Prices
+from conductor_core.engine.request import limits_from
+from conductor_core.errors import ModelsInvalid
+from conductor_core.providers.model_files import Line, ModelFile, Reading, pasted_keys, read_model_file, without_fault
+from conductor_core.run.values import Limits
+from conductor_core.serving.asked import Effort
+from conductor_core.settings import Settings
+from conductor_core.workflow.model import Frozen
+
+OWNED_BY = "conductor-inspector"
+CREATED = datetime(2026, 1, 1, tzinfo=UTC)
+"""The date of all served models: clients demand one."""
+_USUAL, _ULTRA = "fugu", "fugu-ultra"
+
+
+class ServedModel(Frozen):
+    """One model, as clients see it, and how its runs are carried out.
+
+    Attributes:
+        aliases: further ids of the same model. Claude Code lists only ids that begin with claude or anthropic.
+        conductor, pool: as the command line names them; None: the settings'.
+        max_steps, max_depth, max_tokens, max_usd, max_seconds: limits of each run; None: the settings'.
+        summaries: whether clients are told of plan and steps as summaries of reasoning, unless they ask for none.
+        price: USD per million tokens that is shown to clients. Nothing is charged by it.
+    """
+
+    id: Line
+    aliases: tuple[Line, ...] = Field((), description='a list of ids, such as ["claude-fugu"]')
+    conductor: Line | None = None
+    pool: Line | None = None
+    max_steps: int | None = Field(None, ge=1, le=32, description="a whole number of steps, 1 to 32")
+    max_depth: int | None = Field(None, ge=0, le=8, description="a whole number of rounds below the first, 0 to 8")
+    max_tokens: int | None = Field(None, ge=1, le=10**12, description="a whole number of tokens")
+    max_usd: float | None = Field(None, ge=0, le=1e9, description="a number of USD")
+    max_seconds: float | None = Field(None, gt=0, le=1e9, description="a number of seconds above 0")
+    summaries: bool = True
+    description: Line = ""
+    owned_by: Line = OWNED_BY
+    price: Prices = None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return (self.id, *self.aliases)
+
+
+PRESETS = (
+    ServedModel(id=_USUAL, max_steps=2, max_depth=0, description="A short plan: at most two steps"),
+    ServedModel(
+        id=_ULTRA, max_steps=5, max_depth=1, description="Plans of up to five steps, one round below the first"
+    ),
+)
+
+
+class _Table(ServedModel):
+    """A ``[[model]]`` of a file."""
+
+    @field_validator("aliases", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _without_keys(cls, value: object, info: ValidationInfo[Reading]) -> object:
+        faults = pasted_keys({info.field_name or "": value}, info.context.known, info.context.file)
+        return without_fault(value, "; ".join(fault for _, fault in faults))
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The fields that the file gives, by name."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class _File(ModelFile):
+    """A file of served models."""
+
+    file: ClassVar = "file of served models"
+    table: ClassVar = "model"
+    key: ClassVar = "id"
+    needs: ClassVar = "each gives an id and what differs from the settings"
+    invalid: ClassVar = ModelsInvalid
+
+    model: list[_Table]
+
+    @field_validator("model")
+    @classmethod
+    def _one_for_each_id(cls, given: list[_Table]) -> list[_Table]:
+        if twice := next(_twice(each.ids for each in given), None):
+            raise ValueError(f'"{twice}" is an id, or an alias, of two models; ids are unique')
+        return given
+
+
+def _twice(ids: Iterable[Sequence[str]]) -> Iterator[str]:
+    seen: set[str] = set()
+    for each in (one for several in ids for one in several):
+        if each in seen:
+            yield each
+        seen.add(each)
+
+
+class ServedModels:
+    """Finds served models by their ids.
+
+    Attributes:
+        all: in the order of the file; before them the presets that the file does not define anew.
+    """
+
+    def __init__(self, settings: Settings, given: Sequence[ServedModel] = ()) -> None:
+        self._settings = settings
+        taken = {each for model in given for each in model.ids}
+        self.all = (*(preset for preset in PRESETS if preset.id not in taken), *given)
+
+    @classmethod
+    def read(cls, settings: Settings, file: str | Path | None) -> "ServedModels":
+        """Reads a file; None: there is none. Raises: ModelsInvalid with every fault and its place."""
+        if file is None:
+            return cls(settings)
+        tables = read_model_file(file, _File, settings.key_variables).model
+        return cls(settings, [ServedModel(**table.given) for table in tables])
+
+    @cached_property
+    def by_id(self) -> Mapping[str, ServedModel]:
+        return {each: model for model in self.all for each in model.ids}
+
+    def get(self, model_id: str) -> ServedModel | None:
+        return self.by_id.get(model_id)
+
+    def limits(self, model: ServedModel, effort: Effort | None = None) -> Limits:
+        """Returns what a run of ``model`` may spend.
+
+        Little effort is one step without recursion, and the most has the steps of ``fugu-ultra``. Tokens, USD and
+        seconds are always the model's own.
+        """
+        given: dict[str, Any] = {name: getattr(model, name) for name in Limits.model_fields}
+        if effort in ("minimal", "low"):
+            given |= {"max_steps": 1, "max_depth": 0}
+        elif effort in ("xhigh", "max"):
+            ultra = self.by_id[_ULTRA]
+            given |= {"max_steps": ultra.max_steps, "max_depth": ultra.max_depth}
+        known = {name: value for name, value in given.items() if value is not None}
+        return limits_from(self._settings).model_copy(update=known)
+
+
+# As clients list them.
+
+
+def listed(model_id: str, model: ServedModel) -> dict[str, Any]:
+    """Returns a model in OpenAI's shape."""
+    price = None if model.price is None else {"input": model.price.input, "output": model.price.output}
+    return {
+        "id": model_id,
+        "object": "model",
+        "created": int(CREATED.timestamp()),
+        "owned_by": model.owned_by,
+        "conductor": {"description": model.description, "usd_per_mtok": price},
+    }
+
+
+def listed_for_anthropic(model_id: str, model: ServedModel) -> dict[str, Any]:
+    return {
+        "type": "model",
+        "id": model_id,
+        "display_name": model.description or model_id,
+        "created_at": CREATED.isoformat().replace("+00:00", "Z"),
+        "lifecycle": "active",
+    }

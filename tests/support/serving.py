@@ -1,0 +1,186 @@
+"""An endpoint over fakes: turns that answer as a test says, keys in memory, and one plain shape for all APIs."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from conductor_core.chat.messages import Message
+from conductor_core.engine.budgets import CostCap
+from conductor_core.run.actor import Actor, Caller
+from conductor_core.run.request import ClientRequest, new_run_id
+from conductor_core.run.service_key import ServiceKey
+from conductor_core.serving.app import Shape
+from conductor_core.serving.asked import Asked
+from conductor_core.serving.errors import Api, ApiError
+from conductor_core.serving.outcome import Began, Ended, Outcome, Part, Text
+
+KEY = "ci-0123456789abcdefghijklmnopqrstuvwxyz"
+OTHER_KEY = "ci-zyxwvutsrqponmlkjihgfedcba9876543210"
+
+
+class FakeKeys:
+    """Keys by their texts."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, ServiceKey] = {}
+        self.ever = False
+        self.spent: dict[str, tuple[float, int]] = {}
+
+    def add(self, text: str, name: str = "ada", **fields: Any) -> ServiceKey:
+        self.ever = True
+        made = ServiceKey(id=f"id-{name}", name=name, created_at_utc=datetime.now(UTC), **fields)
+        self.kept[text] = made
+        return made
+
+    def revoke(self, text: str) -> None:
+        del self.kept[text]
+
+    def any(self) -> bool:
+        return self.ever
+
+    def find(self, key: str) -> ServiceKey | None:
+        return self.kept.get(key)
+
+    def current(self, key_id: str) -> ServiceKey | None:
+        return next((key for key in self.kept.values() if key.id == key_id), None)
+
+    def spent_today(self, key_id: str) -> tuple[float, int]:
+        return self.spent.get(key_id, (0.0, 0))
+
+
+@dataclass
+class FakeTurn:
+    """Answers at once with ``text``; with ``hangs`` it begins, and waits until it is told to ``go_on``."""
+
+    run_id: str
+    number: int
+    trace_url: str
+    asked: Asked
+    caller: Caller
+    hangs: bool = False
+    text: str = "fine"
+    error: ApiError | None = None
+    raises: Exception | None = None
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    is_cancelled: bool = False
+
+    def now(self, **fields: Any) -> Outcome:
+        client = ClientRequest(api=self.asked.api, model=self.asked.model, store=self.asked.store)
+        began = Outcome(
+            self.run_id, self.number, client, datetime.now(UTC), "in_progress", self.trace_url, simulated=True,
+            actor=self.caller.actor,
+        )  # fmt: skip
+        return replace(began, **fields)
+
+    def ended(self) -> Outcome:
+        if self.error is not None:
+            return self.now(status="failed", error=self.error)
+        if self.is_cancelled:
+            return self.now(status="cancelled")
+        return self.now(status="completed", finish="stop", text=self.text)
+
+    async def _wait(self) -> None:
+        if self.hangs:
+            try:
+                await self.go_on.wait()
+            except asyncio.CancelledError:
+                self.is_cancelled = True
+                raise
+        if self.raises is not None:
+            raise self.raises
+
+    async def parts(self) -> AsyncIterator[Part]:
+        over = False
+        try:
+            yield Began(self.now())
+            await self._wait()
+            if self.error is None:
+                yield Text(self.text)
+            over = True
+            yield Ended(self.ended())
+        finally:
+            self.is_cancelled = self.is_cancelled or not over
+
+    async def outcome(self) -> Outcome:
+        await self._wait()
+        return self.ended()
+
+
+class FakeTurns:
+    """Attributes:
+    made: the turns that were begun. how: fields of the next turns. fault: what ``begin`` raises.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[FakeTurn] = []
+        self.caps: list[CostCap | None] = []
+        self.excluded: list[tuple[str, ...]] = []
+        self.how: dict[str, Any] = {}
+        self.fault: Exception | None = None
+
+    async def begin(self, asked: Asked, caller: Caller, excluded: tuple[str, ...], cap: CostCap | None) -> FakeTurn:
+        if self.fault is not None:
+            raise self.fault
+        run_id = new_run_id()
+        turn = FakeTurn(run_id, 0, f"http://elsewhere/run?run={run_id}", asked, caller, **self.how)
+        self.made.append(turn)
+        self.caps.append(cap)
+        self.excluded.append(excluded)
+        return turn
+
+    async def recorded(self, run_id: str, number: int) -> Outcome:
+        for turn in self.made:
+            if (turn.run_id, turn.number) == (run_id, number):
+                return turn.now() if turn.hangs and not turn.go_on.is_set() else turn.ended()
+        raise ApiError(404, "there is no such run")
+
+    async def cancel(self, run_id: str, caller: Caller) -> None:
+        for turn in self.made:
+            if turn.run_id == run_id:
+                turn.is_cancelled = True
+                turn.go_on.set()
+
+
+# One plain shape for all APIs.
+
+
+def _reader(api: Api) -> Any:
+    def read(body: bytes) -> Asked:
+        try:
+            given = json.loads(body)
+            return Asked(
+                api, str(given["model"]), (Message(role="user", content="Hello"),), stream=bool(given.get("stream")),
+                store=given.get("store") is not False,
+            )  # fmt: skip
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise ApiError(400, "this is not a request", code="invalid_json") from error
+
+    return read
+
+
+def _whole(outcome: Outcome) -> Mapping[str, Any]:
+    return {"run": outcome.run_id, "model": outcome.client.model, "text": outcome.text, "url": outcome.trace_url}
+
+
+class PlainStream:
+    def feed(self, part: Part) -> list[bytes]:
+        told = {"url": part.outcome.trace_url} if isinstance(part, Began | Ended) else {}
+        return [_event(type(part).__name__, told)]
+
+    def fault(self, error: ApiError) -> list[bytes]:
+        return [_event("Fault", {"status": error.status, "message": error.message})]
+
+
+def _event(kind: str, fields: Mapping[str, Any]) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps(fields)}\n\n".encode()
+
+
+APIS: Sequence[Api] = ("chat", "responses", "messages")
+PLAIN_SHAPES: Mapping[Api, Shape] = {api: Shape(_reader(api), _whole, lambda _asked: PlainStream()) for api in APIS}
+
+
+def service(name: str) -> Actor:
+    return Actor(kind="service", id=f"id-{name}", name=name)
