@@ -123,11 +123,9 @@ def parallel(marker: str) -> dict[str, Any]:
 
 
 def results(message: dict[str, Any], *texts: str) -> list[dict[str, Any]]:
-    calls = message["tool_calls"]
-    return [
-        message,
-        *({"role": "tool", "tool_call_id": c["id"], "content": t} for c, t in zip(calls, texts, strict=False)),
-    ]
+    """Returns the turn with the calls, and results of the first of them."""
+    answered = zip(message["tool_calls"], texts, strict=False)
+    return [message, *({"role": "tool", "tool_call_id": call["id"], "content": text} for call, text in answered)]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -214,12 +212,9 @@ def test_results_are_taken_whole_and_once(client: Any, endpoint: Endpoint) -> No
 
 
 def test_calls_that_another_server_made_are_history(client: Any, endpoint: Endpoint) -> None:
-    call = {
-        "id": "call_elsewhere",
-        "type": "function",
-        "function": {"name": "weather", "arguments": '{"city": "Rome"}'},
-    }
-    history = [*ASKED, *results({"role": "assistant", "content": None, "tool_calls": [call]}, "sunny")]
+    function = {"name": "weather", "arguments": '{"city": "Rome"}'}
+    calls = [{"id": "call_elsewhere", "type": "function", "function": function}]
+    history = [*ASKED, *results({"role": "assistant", "content": None, "tool_calls": calls}, "sunny")]
     answer = client.chat.completions.create(
         model="fugu", messages=history, tools=TOOLS, extra_body=plan(("alpha", "{question} [[say It is sunny.]]"))
     ).to_dict()

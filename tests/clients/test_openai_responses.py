@@ -154,7 +154,7 @@ def test_a_running_response_is_cancelled(client: Any, endpoint: Endpoint) -> Non
     )
     events = iter(stream)
     created = next(events)
-    endpoint.workers.wait_until(lambda _: endpoint.asked("to-be-cancelled"))
+    endpoint.workers.wait_until(lambda _: bool(endpoint.asked("to-be-cancelled")))
     client.responses.cancel(created.response.id)
     for _ in events:
         pass
