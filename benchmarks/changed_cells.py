@@ -7,8 +7,9 @@ erased, deleted, held, encrypted and imported ones, a batch, images, approvals, 
 of any table by SQL, or deletes or repeats a row, or changes the schema. It passes if ``verify`` has a finding. Without
 a finding it passes only if no answer changed. That is decided by comparing all answers before and after: all that the
 store returns of runs (lists, traces, events, totals, pages), batches, deletions, holds, images that a run names,
-commands, search, ledger, received texts, sums, failures, the access log, the name of the log, the proven files of each
-run's bundle, and which runs would be marked as interrupted. Pages, commands and exports are made of nothing else.
+commands, search, ledger, received texts, sums, failures, the access log, service keys, the name of the log, the proven
+files of each run's bundle, and which runs would be marked as interrupted. Pages, commands and exports are made of
+nothing else.
 
 A cell is changed to the value of another row, NULL, another type, another bit, the next number, or nothing.
 """
@@ -34,7 +35,7 @@ from typing import Any
 from conductor_core.chat.messages import ImagePart
 from conductor_core.errors import InspectorError
 from conductor_core.run import events as ev
-from conductor_core.run.actor import local_caller
+from conductor_core.run.actor import Caller, local_caller
 from conductor_core.run.commands import Approve
 from conductor_core.run.values import BatchRow, Imported
 from storage import Privacy, open_store
@@ -145,11 +146,23 @@ def _write(store: Store, images: list[ImagePart], keep: Callable[[], None]) -> N
     store.delete(["deleted", "row-0"], CALLER)
     store.erase(["erased", "row-1"], CALLER)
     store.search.catch_up()
+    _write_keys(store)
     store.access_log.viewed(["first", "held"], "show", CALLER)
     store.access_log.exported(["first"], "bundle", CALLER)
     store.access_log.settle()
     store.publish()
     log(*whole_run("late"))
+
+
+def _write_keys(store: Store) -> None:
+    for name in ("revoked", "app", "free"):
+        limits: Any = {"usd_per_day": 2.5, "tokens_per_day": 1000, "requests_per_minute": 60} if name == "app" else {}
+        of: Any = {"models": ("fugu",), "excluded_providers": ("openai",)} if name == "app" else {}
+        key, _ = store.service_keys.create(name, CALLER if name == "app" else Caller(), **of, **limits)
+        if name == "app":
+            first, *rest = whole_run("of-key")
+            store.log.append_and_wait(created_otherwise(first, actor=key.actor), *rest)
+    store.service_keys.revoke("revoked", CALLER)
 
 
 def answers(path: Path, run_ids: tuple[str, ...], images: tuple[str, ...]) -> dict[str, str]:
@@ -208,6 +221,8 @@ def answers(path: Path, run_ids: tuple[str, ...], images: tuple[str, ...]) -> di
         keep("spending", search.spending)
         keep("failures", search.failures)
         keep("access", lambda: store.access_log.read(AccessQuery(), limit=1000))
+        keys = store.service_keys
+        keep("keys", lambda: [(key, keys.current(key.id), keys.last_used(key.id)) for key in keys.list()])
         keep("evidence", lambda: store.evidence().origin)
         keep("published", store.publish)
         for run_id in run_ids:

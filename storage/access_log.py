@@ -42,6 +42,8 @@ KINDS = {
     "held": "held",
     "released": "released",
     "key": "changed the key",
+    "key_created": "created a service key",
+    "key_revoked": "revoked a service key",
 }
 """What a record in this list can be about, and its name for people."""
 _NAMES = {
@@ -52,6 +54,8 @@ _NAMES = {
     "run.held": "held",
     "run.released": "released",
     "key.rotated": "key",
+    "service_key.created": "key_created",
+    "service_key.revoked": "key_revoked",
 }
 _RUNS = (
     "SELECT DISTINCT run_id FROM leaves "
@@ -65,7 +69,8 @@ class AccessRecord(Frozen):
     Attributes:
         position: of its entry in the log. kind: of ``KINDS``. at_utc: None if it cannot be read.
         run_id: None if it concerns no single run.
-        what: what showed the content, or the form of the file. session: of a browser, while the inspector ran.
+        what: what showed the content, the form of the file, or the name of a service key.
+        session: of a browser, while the inspector ran.
         words: digests of the words of a search. filters: the names of its filters.
     """
 
@@ -145,7 +150,7 @@ def _access_record(position: int, text: object) -> AccessRecord | None:
         at_utc=read_time(record.get("at_utc")),
         run_id=record.get("run"),
         caller=Caller.model_validate({"actor": record.get("actor"), "door": record.get("door") or None}),
-        what=record.get("what") or "",
+        what=record.get("what") or record.get("name") or "",
         session=record.get("session") or "",
         words=tuple(record.get("words") or ()),
         filters=tuple(record.get("filters") or ()),

@@ -56,6 +56,7 @@ from storage.redaction import RecordRedaction
 from storage.search.filters import read_words
 from storage.search.index import forget as forget_text
 from storage.search.search import RunSearch
+from storage.service_keys import ServiceKeys
 
 log = logging.getLogger(__name__)
 
@@ -192,6 +193,7 @@ class Store:
         log: where the engine's events go.
         search: full-text search over all runs, and what an auditor asks of them.
         access_log: logs who viewed what.
+        service_keys: who may use the endpoint.
     """
 
     def __init__(
@@ -222,6 +224,7 @@ class Store:
             self._drop_left_keys()
         self.search = RunSearch(database, self.log.change_and_wait)
         self.access_log = AccessLog(database, self.log.change, self._anchoring.written)
+        self.service_keys = ServiceKeys(database, self.log.change_and_wait, self._anchoring.written)
 
     @property
     def refusal(self) -> StoreError | None:

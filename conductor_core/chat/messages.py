@@ -677,7 +677,7 @@ class PlanRequest(Frozen):
         agents: the pool in its own order. ``roles.agents_by_ordinal`` gives the ordinals of ``model_id``.
         allow_recursion: whether the Conductor itself is offered, as one more ordinal after the workers.
         rejected: faults of the previous attempt, one sentence each, so that the next can avoid them.
-        turns_before: the turns of the conversation before the task.
+        turns_before: the turns of the conversation before the task. system: what every worker of the task is told.
         images: how many images come with the task.
         temperature: takes the place of 0 where the Conductor has none of its own; None: it stays as it is.
     """
@@ -690,6 +690,7 @@ class PlanRequest(Frozen):
     seed: int = 0
     rejected: tuple[str, ...] = ()
     turns_before: tuple[Message, ...] = ()
+    system: str = ""
     images: NonNegativeInt = 0
     temperature: NonNegativeFloat | None = None
 

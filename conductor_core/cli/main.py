@@ -137,6 +137,14 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
             ),
         },
     ),
+    "keys": Group(
+        "Create, list and revoke the keys of the endpoint: create, list, revoke.",
+        {
+            "create": ("keys:create", "Create a key for NAME, and print it."),
+            "list": ("keys:list_keys", "List all keys with their limits and what they spent today, in UTC."),
+            "revoke": ("keys:revoke", "Revoke the key NAME."),
+        },
+    ),
     "train": ("train:train_command", "Train a Conductor by CONFIG. Give the output folder as --conductor to use it."),
     "evaluate": (
         "evaluate:evaluate_command",

@@ -173,14 +173,40 @@ def _described(worker: WorkerSpec) -> str:
     return f": {description}" if description else ""
 
 
+MOST_READ = 12_000
+"""Characters that are read of the conversation before a task. Older turns are left out; workers see all of it."""
+TURN_HEAD, TURN_TAIL = 1200, 600
+"""Characters that are read of the beginning and the end of one turn, and of what a client tells every model."""
+
+
 def _before(earlier: Sequence[Message]) -> list[str]:
     if not earlier:
         return []
-    turns = "\n\n".join(f"{turn.role.capitalize()}: {turn.text.strip()}" for turn in earlier)
+    turns: list[str] = []
+    left = MOST_READ
+    for turn in reversed(earlier):
+        said = f"{turn.role.capitalize()}: {_shortened(turn.text.strip())}"
+        left -= len(said)
+        if left < 0 and turns:
+            break
+        turns.insert(0, said)
+    if gone := len(earlier) - len(turns):
+        turns.insert(0, f"({gone} earlier {'turn is' if gone == 1 else 'turns are'} left out here.)")
+    said = "\n\n".join(turns)
     return [
-        f"The conversation before the task, which a worker sees wherever it is told the task:\n\n{turns}\n\n"
+        f"The conversation before the task, which a worker sees wherever it is told the task:\n\n{said}\n\n"
         "End of the conversation."
     ]
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= TURN_HEAD + TURN_TAIL:
+        return text
+    return f"{text[:TURN_HEAD].rstrip()}\n[...]\n{text[-TURN_TAIL:].lstrip()}"
+
+
+def _system(told: str) -> list[str]:
+    return [f"Each worker that is told the task, and the last one, is also told:\n\n{_shortened(told)}"] if told else []
 
 
 def _images(request: PlanRequest) -> list[str]:
@@ -195,7 +221,8 @@ def _images(request: PlanRequest) -> list[str]:
 
 
 def _task(request: PlanRequest) -> str:
-    parts = [*_before(request.turns_before), f"Task: {request.task.strip()}", *_images(request)]
+    parts = [*_system(request.system.strip()), *_before(request.turns_before)]
+    parts += [f"Task: {request.task.strip()}", *_images(request)]
     if request.parent is not None:
         parts += [
             "You have already planned for this task. Your earlier plan was:",

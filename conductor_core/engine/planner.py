@@ -119,6 +119,7 @@ async def ask_conductor(state: RunState, round_path: Path, parent: ParentPlan | 
         parent=parent,
         seed=state.request.seed if own_seed is None else own_seed,
         turns_before=state.request.turns_before,
+        system=state.request.system,
         images=len(state.request.all_images),
         temperature=None if round_path else state.request.plan_temperature,
     )

@@ -6,12 +6,13 @@ Source: https://platform.openai.com/docs/api-reference/chat
 from collections.abc import Mapping
 from typing import Any
 
-from conductor_core.chat.messages import ImagePart, Part, TextPart, ToolCallPart, ToolSpec
-from conductor_core.run.request import AnswerRules
+from conductor_core.chat.messages import AnswerRules, ImagePart, Part, TextPart, ToolCallPart, ToolSpec
 from conductor_core.serving.asked import Asked
+from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Beat, Began, Called, Ended, Outcome, Spending, Summary, Text, made_id
 from conductor_core.serving.outcome import Part as Told
 from conductor_core.serving.reading import (
+    MOST_TOOLS,
     Conversation,
     Fields,
     Images,
@@ -93,7 +94,7 @@ def _rules(fields: Fields) -> AnswerRules:
 
 def _tools(fields: Fields) -> tuple[ToolSpec, ...]:
     tools: list[ToolSpec] = []
-    for each in fields.tables("tools") or ():
+    for each in fields.tables("tools", MOST_TOOLS) or ():
         match each.needed_text("type"):
             case "function":
                 tools.append(function_tool(each.needed_table("function")))
@@ -263,9 +264,9 @@ def _call(call: Called, told: str) -> dict[str, Any]:
 class Stream:
     """Writes one answer as events. ``include_usage``: whether the last one has the usage."""
 
-    def __init__(self, *, include_usage: bool = False, request_id: str = "") -> None:
+    def __init__(self, *, include_usage: bool = False) -> None:
         self._include_usage = include_usage
-        self._request_id = request_id
+        self._own: dict[str, Any] = {}
         self._head: dict[str, Any] = {}
         self._summary: int | None = None
 
@@ -274,6 +275,7 @@ class Stream:
         match part:
             case Began():
                 self._head = _head(part.outcome, "chat.completion.chunk")
+                self._own = {"conductor": part.outcome.conductor}
                 return [self._chunk({"role": "assistant"})]
             case Summary():
                 between = "\n\n" if self._summary is not None and part.number != self._summary else ""
@@ -286,10 +288,14 @@ class Stream:
             case Ended():
                 return self._end(part.outcome)
 
+    def fault(self, error: ApiError) -> list[bytes]:
+        """Returns the last events of a stream that cannot go on."""
+        return [event({**error.document("chat", ""), **self._own}), DONE]
+
     def _end(self, outcome: Outcome) -> list[bytes]:
+        self._own = {"conductor": outcome.conductor}
         if (error := failure(outcome)) is not None:
-            document = error.document("chat", self._request_id)
-            return [event({**document, "conductor": outcome.conductor}), DONE]
+            return self.fault(error)
         told = [self._chunk({"refusal": outcome.refusal})] if outcome.refusal else []
         for index, call in enumerate(outcome.calls):
             begun = _call(call, "")
@@ -299,10 +305,9 @@ class Stream:
             begun[kind][name] = ""
             told.append(self._chunk({"tool_calls": [{"index": index, **begun}]}))
             told.append(self._chunk({"tool_calls": [{"index": index, kind: {name: rest[name]}}]}))
-        own = {"conductor": outcome.conductor}
-        told.append(self._chunk({}, outcome.finish or "stop", {} if self._include_usage else own))
+        told.append(self._chunk({}, outcome.finish or "stop", {} if self._include_usage else self._own))
         if self._include_usage:
-            told.append(event({**self._head, "choices": [], "usage": usage(outcome.spending), **own}))
+            told.append(event({**self._head, "choices": [], "usage": usage(outcome.spending), **self._own}))
         return [*told, DONE]
 
     def _chunk(

@@ -10,13 +10,14 @@ from typing import Any
 
 import pydantic_core
 
-from conductor_core.chat.messages import ImagePart, Message, Part, TextPart, ToolCallPart, ToolSpec
+from conductor_core.chat.messages import AnswerRules, ImagePart, Message, Part, TextPart, ToolCallPart, ToolSpec
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
-from conductor_core.run.request import AnswerRules
 from conductor_core.serving.asked import Asked, Effort
+from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Beat, Began, Called, Ended, Finish, Outcome, Spending, Summary, Text, made_id
 from conductor_core.serving.outcome import Part as Told
 from conductor_core.serving.reading import (
+    MOST_TOOLS,
     Conversation,
     Fields,
     Images,
@@ -105,7 +106,7 @@ def _rules(fields: Fields) -> tuple[AnswerRules, Effort | None]:
 
 def _tools(fields: Fields) -> tuple[ToolSpec, ...]:
     """Returns the client's tools. Anthropic's own have another type and no schema, and are left out."""
-    listed = fields.tables("tools") or ()
+    listed = fields.tables("tools", MOST_TOOLS) or ()
     return distinct(function_tool(each, "input_schema") for each in listed if each.text("type") in (None, "custom"))
 
 
@@ -302,6 +303,7 @@ class Stream:
 
     def __init__(self, *, request_id: str = "") -> None:
         self._request_id = request_id
+        self._own: dict[str, Any] = {}
         self._index = 0
         self._writing = False
 
@@ -309,6 +311,7 @@ class Stream:
         """Returns the events that ``part`` makes, each whole."""
         match part:
             case Began():
+                self._own = {"conductor": part.outcome.conductor}
                 stop = {"stop_reason": None, "stop_sequence": None}
                 message = {**_head(part.outcome), "content": [], **stop, "usage": usage(part.outcome.spending)}
                 return [_event("message_start", message=message)]
@@ -326,11 +329,16 @@ class Stream:
         self._writing = True
         return [*begun, self._delta({"type": "text_delta", "text": text})]
 
+    def fault(self, error: ApiError) -> list[bytes]:
+        """Returns the last events of a stream that cannot go on."""
+        document = error.document("messages", self._request_id)
+        return [*self._close(), event({**document, **self._own}, "error")]
+
     def _end(self, outcome: Outcome) -> list[bytes]:
-        told = self._close()
+        self._own = {"conductor": outcome.conductor}
         if (error := failure(outcome)) is not None:
-            document = error.document("messages", self._request_id)
-            return [*told, event({**document, "conductor": outcome.conductor}, "error")]
+            return self.fault(error)
+        told = self._close()
         if outcome.refusal:
             told += [*self._write(outcome.refusal), *self._close()]
         for call in outcome.calls:

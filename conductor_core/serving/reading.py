@@ -16,6 +16,7 @@ import pydantic_core
 
 from conductor_core.chat.images import MOST_FILE_BYTES, prepare
 from conductor_core.chat.messages import (
+    AnswerRules,
     ImagePart,
     LoadedImage,
     Message,
@@ -26,7 +27,7 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.errors import BadInput
 from conductor_core.privacy.masking import one_line
-from conductor_core.run.request import MOST_IMAGES, AnswerRules
+from conductor_core.run.request import MOST_IMAGES
 from conductor_core.serving.asked import Effort
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.schemas import answer_schema_fault, tool_schema_fault
@@ -35,8 +36,9 @@ from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.parser import parse_workflow_file
 
 MOST_NESTING = 100
-_MOST_BITS = 1024
-"""Of a whole number: as large as a float can be."""
+MOST_TOOLS = 512
+_MOST_BITS = 1023
+"""Of a whole number: a float can be as large."""
 _MOST_COUNT = 2**31 - 1
 _MOST_READ_IMAGES = 100
 """In one conversation. Each costs up to half a second to unpack."""
@@ -182,13 +184,15 @@ class Fields:
             raise self.missing(name)
         return value
 
-    def tables(self, name: str) -> "list[Fields] | None":
-        """Returns a list of objects."""
+    def tables(self, name: str, most: int | None = None) -> "list[Fields] | None":
+        """Returns a list of objects, ``most`` at most."""
         value = self.values.get(name)
         if value is None:
             return None
         if not isinstance(value, list):
             raise self.wrong_type(name, "an array of objects")
+        if most is not None and len(value) > most:
+            raise self.refused(name, f"at most {most} are taken, got {len(value):,}")
         place = self.param(name)
         for index, item in enumerate(value):
             if not isinstance(item, dict):

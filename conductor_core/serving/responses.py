@@ -47,9 +47,11 @@ from conductor_core.serving.reading import (
     read_form,
     read_json,
     read_metadata,
+    result_parts,
     shown,
     tool_choice,
 )
+from conductor_core.serving.sse import event
 
 # Reading a request.
 
@@ -190,21 +192,14 @@ class _Input:
 
     def _result(self, item: Fields) -> None:
         parts = self._parts(item, "output")
-        text = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
-        images = [part for part in parts if isinstance(part, ImagePart)]
-        said = "\n\n".join([*([text] if text else []), *(image.described for image in images)])
-        self.conversation.add("user", [ToolResultPart(call_id=item.name("call_id"), text=said), *images])
+        self.conversation.add("user", result_parts(item.name("call_id"), parts))
 
     def _parts(self, item: Fields, name: str) -> list[TextPart | ImagePart]:
         """Returns what is a text, or a list of parts."""
-        given = item.get(name)
-        if isinstance(given, str):
-            return [TextPart(text=given)]
-        if given is None:
+        if item.get(name) is None:
             raise item.missing(name)
-        if not isinstance(given, list):
-            raise item.wrong_type(name, "a string or an array of parts")
-        return [self._part(part) for part in item.tables(name) or []]
+        given = item.parts(name)
+        return [TextPart(text=given)] if isinstance(given, str) else [self._part(part) for part in given]
 
     def _part(self, part: Fields) -> TextPart | ImagePart:
         kind = part.needed_text("type")
@@ -296,7 +291,10 @@ def _echoed(fields: Fields) -> dict[str, Any]:
     }
     for name in ("frequency_penalty", "presence_penalty", "temperature", "top_p"):
         said[name] = fields.number(name)
-    return {**_NEVER_NULL, **{name: value for name, value in said.items() if value is not None or name in _MAY_BE_NULL}}
+    return {
+        **_never_null(),
+        **{name: value for name, value in said.items() if value is not None or name in _MAY_BE_NULL},
+    }
 
 
 def _echoed_reasoning(reasoning: Fields | None) -> dict[str, Any] | None:
@@ -340,27 +338,20 @@ def _echoed_tool(tool: Fields) -> dict[str, Any] | None:
         case "function":
             return {**common, "parameters": tool.get("parameters") or {}, "strict": bool(tool.flag("strict"))}
         case "custom":
-            return {**common, "format": tool.get("format") or {"type": "text"}}
+            return {**common, "format": _echoed_input_format(tool.table("format"))}
     return None
+
+
+def _echoed_input_format(form: Fields | None) -> dict[str, Any]:
+    if form is None or form.get("type") != "grammar":
+        return {"type": "text"}
+    grammar = form.table("grammar") or form
+    syntax = "regex" if grammar.get("syntax") == "regex" else "lark"
+    return {"type": "grammar", "syntax": syntax, "definition": grammar.get("definition")}
 
 
 # What a response is.
 
-_NEVER_NULL: Mapping[str, Any] = {
-    "background": False,
-    "frequency_penalty": 0.0,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "presence_penalty": 0.0,
-    "service_tier": "default",
-    "temperature": 1.0,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_logprobs": 0,
-    "top_p": 1.0,
-    "truncation": "disabled",
-}
 _MAY_BE_NULL = (
     "instructions",
     "max_output_tokens",
@@ -372,6 +363,25 @@ _MAY_BE_NULL = (
 )
 _ENDS: Mapping[str, str] = {"completed": "response.completed", "failed": "response.failed"}
 """The last event by the response's status; all else ends incomplete."""
+
+
+def _never_null() -> dict[str, Any]:
+    """Returns what a request may set, as OpenAI has it where the request says nothing."""
+    return {
+        "background": False,
+        "frequency_penalty": 0.0,
+        "metadata": {},
+        "parallel_tool_calls": True,
+        "presence_penalty": 0.0,
+        "service_tier": "default",
+        "temperature": 1.0,
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "tools": [],
+        "top_logprobs": 0,
+        "top_p": 1.0,
+        "truncation": "disabled",
+    }
 
 
 def whole(outcome: Outcome) -> dict[str, Any]:
@@ -390,7 +400,7 @@ def whole(outcome: Outcome) -> dict[str, Any]:
         "output": _output(outcome),
         "previous_response_id": client.previous_response_id,
         "store": client.store,
-        **{name: said.get(name, value) for name, value in _NEVER_NULL.items()},
+        **{name: said.get(name, value) for name, value in _never_null().items()},
         **{name: said.get(name) for name in _MAY_BE_NULL},
         "usage": None if outcome.status == "in_progress" else _usage(outcome.spending),
         "conductor": outcome.conductor,
@@ -461,8 +471,9 @@ def _message(outcome: Outcome) -> dict[str, Any]:
 
 
 def _message_parts(outcome: Outcome) -> list[dict[str, Any]]:
-    parts = [] if outcome.text is None else [_text_part(outcome.text)]
-    return [*parts, _refusal_part(outcome.refusal)] if outcome.refusal else parts
+    refused = [_refusal_part(outcome.refusal)] if outcome.refusal else []
+    has_text = outcome.text if refused else outcome.text is not None
+    return [_text_part(outcome.text or ""), *refused] if has_text else refused
 
 
 def _call(outcome: Outcome, called: Called) -> dict[str, Any]:
@@ -531,8 +542,7 @@ class Stream:
 
     def _numbered(self, kind: str, fields: dict[str, Any]) -> bytes:
         number, self._sequence_number = self._sequence_number, self._sequence_number + 1
-        data = json.dumps({"type": kind, "sequence_number": number, **fields}, allow_nan=False)
-        return f"event: {kind}\ndata: {data}\n\n".encode()
+        return event({"type": kind, "sequence_number": number, **fields}, kind)
 
     def _told(self, part: Part) -> Iterator[_Event]:
         began = self._began

@@ -158,7 +158,10 @@ class Turns:
         return Turn(self, run_id, 0, caller, key)
 
     def outcomes(self, run_id: str) -> list[Outcome]:
-        """Returns all responses of a run, the last one perhaps in progress. Blocks. Raises: ApiError 404, StoreError."""
+        """Returns all responses of a run, the last one perhaps in progress. Blocks.
+
+        Raises: ApiError 404, StoreError.
+        """
         try:
             telling = told(stored.event for stored in self._records.events(run_id))
         except (UnknownRun, ValueError):
@@ -407,7 +410,7 @@ class Turns:
         results = {result.call_id: result for result in waiting.results}
         for step in trace.steps:
             for place, turn in enumerate(step.turns):
-                if not group.__contains__(turn.calls[0].call_id):
+                if turn.calls[0].call_id not in group:
                     continue
                 brought = tuple(results[call.call_id] for call in turn.calls)
                 now = turn.model_copy(update={"results": brought, "said": waiting.said})
@@ -433,7 +436,7 @@ class _Waiting:
     def _waits(self) -> list[set[str]]:
         """Returns the calls of each wait of the run, in order: those of one wait returned together."""
         waits: dict[float | None, set[str]] = {}
-        for step, turn in self._turns():
+        for _, turn in self._turns():
             waits.setdefault(turn.returned_ms, set()).update(call.call_id for call in turn.calls)
         return [waits[at] for at in sorted(waits, key=lambda at: float("inf") if at is None else at)]
 

@@ -7,6 +7,7 @@ UTC, and JSON is text.
 import re
 import secrets
 import sqlite3
+import warnings
 from collections.abc import Callable
 from contextlib import closing
 from functools import cache
@@ -288,7 +289,54 @@ _NO_DELETE = _NO_UPDATE | {"contents": "a run names this content", "run_contents
 _NO_DELETE_WHEN = dict.fromkeys(("events", "commands", "run_contents"), _OF_KEPT_RUN)
 _NO_DELETE_WHEN["contents"] = "EXISTS (SELECT 1 FROM run_contents WHERE sha256 = OLD.sha256)"
 BASELINE = 17
-CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = ()
+
+_SERVICE_KEYS = """\
+-- A service key of the endpoint (conductor_core.run.service_key.ServiceKey), which is only ever revoked.
+-- actor, door: of who created it; the record in the log says who revoked it. models: a JSON list; NULL: all.
+-- excluded_providers: a JSON list. digest: SHA-256 of the key in hexadecimal.
+CREATE TABLE service_keys (
+	id TEXT NOT NULL,
+	name TEXT NOT NULL,
+	created_at_utc TEXT NOT NULL,
+	actor TEXT,
+	door TEXT NOT NULL,
+	models TEXT,
+	excluded_providers TEXT NOT NULL,
+	usd_per_day FLOAT,
+	tokens_per_day INTEGER,
+	requests_per_minute INTEGER,
+	digest TEXT NOT NULL,
+	revoked_at_utc TEXT,
+	PRIMARY KEY (id)
+)
+
+CREATE UNIQUE INDEX ix_service_keys_digest ON service_keys (digest)
+
+CREATE UNIQUE INDEX ix_service_keys_name ON service_keys (name) WHERE revoked_at_utc IS NULL
+
+-- The runs of a service key, by day. Somebody may have damaged the JSON of an actor.
+CREATE INDEX ix_runs_service ON runs (json_extract(actor, '$.id'), created_at_utc) \
+WHERE json_valid(actor) AND json_extract(actor, '$.kind') = 'service'
+
+CREATE TRIGGER service_keys_no_update BEFORE UPDATE ON service_keys \
+WHEN OLD.revoked_at_utc IS NOT NULL OR NEW.revoked_at_utc IS NULL \
+BEGIN SELECT RAISE(ABORT, 'service keys are only ever revoked'); END
+
+CREATE TRIGGER service_keys_no_change BEFORE UPDATE OF id, name, created_at_utc, actor, door, models, \
+excluded_providers, usd_per_day, tokens_per_day, requests_per_minute, digest ON service_keys \
+BEGIN SELECT RAISE(ABORT, 'service keys are only ever revoked'); END
+
+CREATE TRIGGER service_keys_no_delete BEFORE DELETE ON service_keys \
+BEGIN SELECT RAISE(ABORT, 'service keys are only ever revoked'); END
+"""
+
+
+def _add_service_keys(cursor: sqlite3.Cursor) -> None:
+    for statement in _SERVICE_KEYS.strip().split("\n\n"):
+        cursor.execute(statement)
+
+
+CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = (_add_service_keys,)
 """The first makes version 18 of version 17, and so on. None of them is edited later."""
 HEAD = f"{BASELINE + len(CHANGES):04}"
 """The version that this program reads and writes."""
@@ -370,8 +418,13 @@ def tables() -> "dict[str, type[SQLModel]]":
 
     with closing(sqlite3.connect(":memory:")) as blank:
         make(blank.cursor(), HEAD)
+        blank.commit()
         metadata, of_sqlite = MetaData(), ("sqlite_", "search_words", "search_signs")
-        with create_engine("sqlite://", creator=lambda: blank, poolclass=StaticPool).connect() as connection:
+        with (
+            create_engine("sqlite://", creator=lambda: blank, poolclass=StaticPool).connect() as connection,
+            warnings.catch_warnings(),
+        ):
+            warnings.filterwarnings("ignore", "Skipped unsupported reflection of expression-based index")
             metadata.reflect(connection, only=lambda name, _: not name.startswith(of_sqlite))
     made: Any = type(SQLModel)
     return {name: made(name, (SQLModel,), {"__table__": of}, table=True) for name, of in metadata.tables.items()}

@@ -25,6 +25,7 @@ from storage.merkle.formats import read_record, text_of
 from storage.privacy import SEALED, Sealed, Vault
 from storage.records import ERASED, SEALED_COLUMNS
 from storage.search.index import FULL_TEXT, is_shadow
+from storage.service_keys import CREATED, FIXED, REVOKED, row_digest
 
 _RECORDS = (
     "SELECT run_id, record FROM leaves WHERE record IS NOT NULL AND (instr(record, '\"run.deleted\"') "
@@ -164,6 +165,49 @@ def _check_holds(connection: sqlite3.Connection, logged: Removals, report: Repor
             report.add("derived", run_id, None, "the table of holds differs from the log")
         elif len(kept) > len(said):
             report.add("derived", run_id, None, "the table of holds has the run, and no record in the log does")
+
+
+_KEY_RECORDS = (
+    "SELECT record FROM leaves WHERE record IS NOT NULL AND run_id IS NULL "
+    "AND instr(record, '\"service_key.') ORDER BY position"
+)
+
+
+def _check_service_keys(connection: sqlite3.Connection, report: Report) -> None:
+    """Adds service keys that the table has and no record does, or the other way round, and those that differ."""
+    logged: dict[str, dict[str, Record]] = {CREATED: {}, REVOKED: {}}
+    for (text,) in connection.execute(_KEY_RECORDS).fetchall():
+        record = read_record(text.encode(errors="replace") if isinstance(text, str) else b"")
+        logged.get(str(record.get("kind")), {})[str(record.get("key"))] = record
+    exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'service_keys'").fetchall()
+    found = _rows(connection, "SELECT * FROM service_keys ORDER BY created_at_utc, id") if exists else []
+    rows = {str(row.get("id")): row for row in found}
+    for key_id in logged[CREATED].keys() - rows.keys():
+        what = f"the log says that the service key {key_id} was created, and the table of service keys lacks it"
+        report.add("derived", None, None, what)
+    for key_id, row in rows.items():
+        key = f"the service key {key_id[:80]}"
+        created, revoked = logged[CREATED].get(key_id), logged[REVOKED].get(key_id, {}).get("at_utc")
+        if created is None:
+            report.add("derived", None, None, f"the table of service keys has {key}, and no record in the log does")
+        elif created.get("row_sha256") != row_digest(row):
+            said, kept = ({name: _of_key(each, name) for name in FIXED} for each in (created, row))
+            wrong = [name for name in FIXED if name not in ("id", "digest") and kept[name] != said[name]]
+            what = ", ".join(wrong) or "which key it is"
+            report.add("derived", None, None, f"{key} differs from the log: {what}")
+        if row.get("revoked_at_utc") != revoked:
+            says = "that it was revoked" if revoked else "nothing of its being revoked"
+            report.add("derived", None, None, f"{key} differs from the log, which says {says}: revoked_at_utc")
+
+
+def _of_key(said: Record, name: str) -> object:
+    """Returns what a record or a row says of a key, so that both can be compared."""
+    value = said.get("at_utc" if name == "created_at_utc" and "at_utc" in said else name)
+    if name == "actor":
+        return _actor(value)
+    if name in ("models", "excluded_providers") and isinstance(value, list):
+        return json.dumps(value)
+    return value
 
 
 def _actor(stored: object) -> object:
@@ -310,6 +354,8 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
         logged = read_removals(connection)
         check_removals(connection, logged, report)
         named |= _check_erased(connection, logged.erased, named, report, vault)
+    with reading(report, "the table service_keys"):
+        _check_service_keys(connection, report)
     for part, has, lacks, what in (
         *((f"the table {table}", table, "events", f"{table} knows a run that has no event") for table in _OF_RUNS),
         ("which runs lists lack", "events", "runs", "the run has events, and no row: lists do not show it"),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -73,13 +73,16 @@ async def endpoint(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Endpoint]:
     monkeypatch.setattr(app, "HEARTBEAT_S", 0.05)
     settings = Settings(allowed_hosts=("inspector.example",))
     turns, keys = FakeTurns(), FakeKeys()
-    gateway = Gateway(turns, ServedModels(settings, MODELS), keys, PLAIN_SHAPES)
+    gateway = Gateway(cast(Any, turns), ServedModels(settings, MODELS), keys, PLAIN_SHAPES)
     guard = Middleware(OwnPagesOnly, names=lambda: settings.allowed_hosts)
     server = uvicorn.Server(
         uvicorn.Config(
-            Starlette(routes=routes(gateway), middleware=[guard]), port=0, log_level="warning", lifespan="off",
+            Starlette(routes=routes(gateway), middleware=[guard]),
+            port=0,
+            log_level="warning",
+            lifespan="off",
             timeout_graceful_shutdown=1,
-        )  # fmt: skip
+        )
     )
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn tells it by this flag alone

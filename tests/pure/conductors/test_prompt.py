@@ -1,7 +1,7 @@
 import re
 
 from conductor_core.chat.messages import Message, ParentPlan, PlanRequest, WorkerSpec
-from conductor_core.conductors.prompts import STATIC_MESSAGES, full_prompt
+from conductor_core.conductors.prompts import MOST_READ, STATIC_MESSAGES, full_prompt
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import validate
@@ -72,3 +72,19 @@ def test_a_conductor_is_told_of_images_and_of_the_conversation_before() -> None:
     alone = full_prompt(request.model_copy(update={"images": 0, "turns_before": ()}))
     assert alone[-1].text == "Task: What is it?"
     assert full_prompt(request)[0] == alone[0], "what depends on the task stays out of the cached beginning"
+
+
+def test_of_a_long_conversation_the_newest_turns_are_read() -> None:
+    workers = (WorkerSpec(name="a", provider="rehearsal", model="m"),)
+    turns = tuple(
+        Message(role="user" if n % 2 else "assistant", content=f"turn {n} " + "x" * 5000 + f" end {n}")
+        for n in range(40)
+    )
+    request = PlanRequest(task="Next?", agents=workers, turns_before=turns, system="Be brief. " + "y" * 9000)
+    read = full_prompt(request)[1].text
+    assert len(read) < MOST_READ + 6000
+    assert "turn 39 " in read
+    assert "end 39" in read
+    assert "turn 0 " not in read
+    assert "earlier turns are left out" in read
+    assert "Be brief." in read

@@ -63,13 +63,12 @@ def test_what_was_not_sealed_here_is_damaged(text: str) -> None:
         opened(text, KEY)
 
 
-@given(st.data())
-def test_a_changed_seal_is_damaged(data: st.DataObject) -> None:
+def test_a_changed_seal_is_damaged() -> None:
     text = sealed("S", [turn("user", "Hi")], KEY)
-    at = data.draw(st.integers(0, len(text) - 5))  # the last character before the padding has bits of no meaning
-    changed = data.draw(st.sampled_from("Aa0-_!").filter(lambda sign: sign != text[at]))
-    with pytest.raises(Damaged):
-        opened(text[:at] + changed + text[at + 1 :], KEY)
+    for at in range(len(text) - 4):  # the last character before the padding has bits of no meaning
+        for changed in {*"Aa0-!"} - {text[at]}:
+            with pytest.raises(Damaged):
+                opened(text[:at] + changed + text[at + 1 :], KEY)
 
 
 def test_a_compaction_is_as_openais_package_reads_it_and_comes_back_as_input() -> None:

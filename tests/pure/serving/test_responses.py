@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import omit
+from openai._streaming import SSEDecoder
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
@@ -140,7 +141,7 @@ class Replayed:
             assert holder[field] == event[field]
 
 
-TEXTS = st.text(max_size=12) | st.sampled_from(["\ud83d", "\u2028", "a\n\nevent: x\ndata: {}\n\n", "é", "\x00"])
+TEXTS = st.text(max_size=12) | st.sampled_from(["😀", "\u2028", "\x85", "a\n\nevent: x\ndata: {}\n\n", "é", "\x00"])
 PIECES = st.lists(TEXTS, max_size=4)
 CALLS = st.lists(st.builds(Called, st.just(0), st.just(""), TEXTS, TEXTS, st.booleans()), max_size=3)
 
@@ -193,20 +194,20 @@ def test_a_stream_adds_up_to_the_whole_response_to_the_letter(parts: list[Part])
 def test_openais_package_reads_each_event_and_ends_with_the_same_output(parts: list[Part]) -> None:
     state: ResponseStreamState[Any] = ResponseStreamState(input_tools=omit, text_format=omit)
     response = whole(outcome_of(parts))
-    Response.model_validate(_plain(response))
-    for event in fed(Stream(), parts):
-        state.handle_event(EVENTS.validate_python(_plain(event)))
+    Response.model_validate(response)
+    stream = Stream()
+    raw = [event for part in parts for event in stream.feed(part)]
+    decoded = list(SSEDecoder().iter_bytes(iter(raw)))
+    assert len(decoded) == len(raw)
+    for event in decoded:
+        assert event.event == event.json()["type"]
+        state.handle_event(EVENTS.validate_python(event.json()))
     completed = state._completed_response
     if response["status"] != "completed":
         assert completed is None
         return
     assert completed is not None
-    assert completed.output_text == _plain(outcome_of(parts).text or "")
-
-
-def _plain(value: Any) -> Any:
-    """Without half characters, which pydantic takes for no text."""
-    return json.loads(json.dumps(value).replace("\\ud83d", "?"))
+    assert completed.output_text == (outcome_of(parts).text or "")
 
 
 @given(told())
@@ -367,6 +368,12 @@ def test_an_incomplete_response_says_why(finish: Any, reason: str) -> None:
     assert response["incomplete_details"] == {"reason": reason}
     assert response["output"][0]["status"] == "incomplete"
     assert response["completed_at"] is None
+
+
+def test_a_refusal_stands_alone_where_nothing_was_written() -> None:
+    refused = replace(BEGUN, status="completed", text="", refusal="No.", finish="stop")
+    (message,) = whole(refused)["output"]
+    assert message["content"] == [{"type": "refusal", "refusal": "No."}]
 
 
 def test_a_failed_response_has_a_code_and_a_message() -> None:

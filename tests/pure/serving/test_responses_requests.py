@@ -17,8 +17,16 @@ from openai.types.responses.response_item import ResponseItem
 from PIL import Image
 from pydantic import TypeAdapter
 
-from conductor_core.chat.messages import ImagePart, LoadedImage, Message, TextPart, ToolCallPart, ToolResultPart
-from conductor_core.run.request import AnswerRules, ClientRequest
+from conductor_core.chat.messages import (
+    AnswerRules,
+    ImagePart,
+    LoadedImage,
+    Message,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from conductor_core.run.request import ClientRequest
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.compaction import sealed
 from conductor_core.serving.errors import ApiError
@@ -39,7 +47,8 @@ def _png() -> str:
 
 PNG = _png()
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {}}}}
-CUSTOM = {"type": "custom", "name": "apply_patch", "description": "Patch.", "format": {"type": "text"}}
+GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
+CUSTOM = {"type": "custom", "name": "apply_patch", "description": "Patch.", "format": GRAMMAR}
 
 
 def nobody(_: str) -> None:

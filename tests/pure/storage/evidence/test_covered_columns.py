@@ -65,6 +65,12 @@ COVERED = (
     Covered("deletions", "id", "the order of the records, and the last number given", found=False),
     Covered("holds", "run_id held at_utc door actor", "records"),
     Covered("holds", "id", "the order of the records, and the last number given", found=False),
+    Covered(
+        "service_keys",
+        "id name created_at_utc actor door models excluded_providers usd_per_day tokens_per_day requests_per_minute "
+        "digest revoked_at_utc",
+        "records, which have a digest of the row",
+    ),
     Covered("commands", "id run_id kind at_utc payload", "the proof of the machine that sent it, and its record"),
     Covered("contents", "sha256 data", "each other, and the images that events name"),
     Covered(

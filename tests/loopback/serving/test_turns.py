@@ -1,0 +1,320 @@
+"""A client's requests are answered by runs: what it is told, what it costs, and what results of its tools do."""
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_core.chat.messages import (
+    AnswerRules,
+    Message,
+    TextPart,
+    ToolCall,
+    ToolCallPart,
+    ToolResultPart,
+    ToolSpec,
+    Usage,
+)
+from conductor_core.engine.host import EngineHost
+from conductor_core.run.actor import Actor, Caller
+from conductor_core.serving.asked import Asked
+from conductor_core.serving.errors import ApiError
+from conductor_core.serving.outcome import Began, Ended, Outcome, Summary, Text
+from conductor_core.serving.served_models import ServedModels
+from conductor_core.serving.turns import Turn, Turns
+from storage import open_store
+from tests.support.eventually import eventually
+from tests.support.fakes import Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
+from tests.support.gated_runs import FAST
+
+ADA = Caller(actor=Actor(kind="service", id="key-a", name="ada"), door="api")
+BOB = Caller(actor=Actor(kind="service", id="key-b", name="bob"), door="api")
+WEATHER = ToolSpec(name="weather", parameters={"type": "object"})
+ONE = workflow_of(("a", "Answer: {question}", ()))
+TWO = workflow_of(("b", "Draft: {question}", ()), ("a", "Answer from the draft.", (0,)))
+
+
+class World:
+    """An endpoint's turns over scripted workers."""
+
+    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.workers = {name: ScriptedWorker(name) for name in ("a", "b")}
+        self.conductor = ScriptedConductor(lists_of(TWO, ("a", "b")))
+        pool = pool_of(*self.workers.values())
+        monkeypatch.setattr("conductor_core.engine.host.open_pool", lambda *_, **__: pool)
+        monkeypatch.setattr("conductor_core.engine.host.reopen_pool", lambda *_, **__: pool)
+        monkeypatch.setattr("conductor_core.conductors.catalogue.open_conductor", lambda *_, **__: self.conductor)
+        self.url = url
+        self.open()
+
+    def open(self) -> None:
+        self.store = open_store(self.url)
+        self.host = EngineHost(self.store.log, FAST, self.store, carries_on_all=True)
+        self.turns = Turns(self.host, self.store, FAST, ServedModels(FAST))
+
+    def close(self) -> None:
+        self.host.close()
+        self.store.close()
+
+    async def begin(self, *turns: Message | str, caller: Caller = ADA, **fields: Any) -> Turn:
+        said = tuple(Message(role="user", content=each) if isinstance(each, str) else each for each in turns)
+        results: list[ToolResultPart] = []
+        for turn in said:
+            parts = () if isinstance(turn.content, str) else turn.content
+            found = [part for part in parts if isinstance(part, ToolResultPart)]
+            results = [] if turn.role == "assistant" else [*results, *found]
+        given: dict[str, Any] = {"api": "chat", "model": "fugu", "results": tuple(results), "workflow": ONE} | fields
+        return await self.turns.begin(Asked(turns=said, **given), caller, (), None)
+
+    async def ask(self, *turns: Message | str, **fields: Any) -> Outcome:
+        return await (await self.begin(*turns, **fields)).outcome()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    world = World(f"sqlite:///{tmp_path / 'runs.sqlite3'}", monkeypatch)
+    yield world
+    world.close()
+
+
+def calling(*names: str, text: str = "") -> Reply:
+    calls = tuple(ToolCall(name=name, arguments='{"place": "Oslo"}') for name in names)
+    return Reply(text, finish_reason="tool_calls", tool_calls=calls)
+
+
+def answered(outcome: Outcome, text: str = "rain", said: str = "") -> tuple[Message, Message]:
+    """The turns that a client sends back: the calls, then what its tools brought."""
+    calls = tuple(ToolCallPart(call_id=c.call_id, name=c.name, arguments=c.arguments) for c in outcome.calls)
+    results = tuple(ToolResultPart(call_id=c.call_id, text=text) for c in outcome.calls)
+    beside = (TextPart(text=said),) if said else ()
+    return Message(role="assistant", content=calls), Message(role="user", content=(*results, *beside))
+
+
+async def test_the_worked_example(world: World) -> None:
+    world.conductor.cost_usd = 0.0
+    draft = Usage(input_tokens=34, cached_input_tokens=10, output_tokens=76)
+    answer = Usage(input_tokens=150, cached_input_tokens=20, output_tokens=60, reasoning_tokens=15)
+    world.workers["b"].then(Reply("a draft", usage=draft))
+    world.workers["a"].then(Reply("the answer", usage=answer))
+    outcome = await world.ask("What is it?", workflow=None)
+    spent, trace = outcome.spending, world.store.read(outcome.run_id)
+    plan = trace.root.usage
+    assert (outcome.status, outcome.finish, outcome.text) == ("completed", "stop", "the answer")
+    assert (spent.input_tokens, spent.output_tokens, spent.cached_tokens, spent.reasoning_tokens) == (150, 60, 20, 15)
+    assert spent.orchestration_input_tokens == plan.input_tokens + 34
+    assert spent.orchestration_output_tokens == plan.output_tokens + 76
+    assert spent.orchestration_cached_tokens == 10
+    assert spent.total_tokens == trace.usage.total_tokens
+    assert [(row.name, row.agent) for row in outcome.rows] == [("plan", "conductor"), ("step 0", "b"), ("step 1", "a")]
+    assert sum(row.input_tokens for row in outcome.rows) == spent.all_input_tokens
+    assert outcome == await world.turns.recorded(outcome.run_id, 0)
+
+
+async def test_a_stream_is_what_the_record_says(world: World) -> None:
+    world.workers["b"].then("a draft")
+    world.workers["a"].then("the answer")
+    turn = await world.begin("What?", workflow=None, stream=True)
+    parts = [part async for part in turn.parts()]
+    assert isinstance(parts[0], Began)
+    assert isinstance(parts[-1], Ended)
+    outcome = parts[-1].outcome
+    assert "".join(part.text for part in parts if isinstance(part, Text)) == outcome.text == "the answer"
+    summaries = [part for part in parts if isinstance(part, Summary)]
+    assert [part.text for part in summaries] == list(outcome.summaries)
+    assert [part.number for part in summaries] == [0, 1]
+    assert "a draft" in outcome.summaries[1]
+    assert "Draft" not in (outcome.text or "")
+
+
+async def test_the_task_and_what_is_around_it(world: World) -> None:
+    history = Message(role="user", content="Hello"), Message(role="assistant", content="Hi.")
+    outcome = await world.ask(*history, "And now?", system="Be kind.", effort="low")
+    trace = world.store.read(outcome.run_id)
+    assert (trace.task, trace.turns_before, trace.system) == ("And now?", history, "Be kind.")
+    assert trace.limits.max_steps == 1
+    assert [turn.role for turn in world.workers["a"].calls[0]] == ["system", "user", "assistant", "user"]
+    assert trace.actor == ADA.actor
+
+
+async def test_a_conversation_by_its_last_response(world: World) -> None:
+    first = await world.ask("One?", api="responses")
+    second = await world.ask("Two?", api="responses", previous_response_id=_id(first), system="New.")
+    trace = world.store.read(second.run_id)
+    assert [turn.text for turn in trace.turns_before] == ["One?", first.text]
+    assert trace.conversation_id == first.run_id
+    third = await world.ask("Three?", api="responses", previous_response_id=_id(second))
+    assert world.store.read(third.run_id).conversation_id == first.run_id
+    assert len(world.store.read(third.run_id).turns_before) == 4
+    for caller, previous in ((BOB, _id(first)), (ADA, "resp_0_0"), (ADA, _id(first)[:-1] + "7")):
+        with pytest.raises(ApiError, match="not found") as caught:
+            await world.ask("Four?", caller=caller, previous_response_id=previous)
+        assert (caught.value.status, caught.value.param) == (400, "previous_response_id")
+
+
+async def test_a_conversation_by_its_texts(world: World) -> None:
+    first = await world.ask("One?")
+    history = Message(role="user", content="One?"), Message(role="assistant", content=first.text or "")
+    second = await world.ask(*history, "Two?")
+    assert world.store.read(second.run_id).conversation_id == first.run_id
+    other = await world.ask(*history, "Two?", caller=BOB)
+    assert world.store.read(other.run_id).conversation_id is None
+
+
+def _id(outcome: Outcome) -> str:
+    return f"resp_{outcome.run_id.replace('-', '')}_{outcome.number}"
+
+
+async def test_results_take_up_the_same_run(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    assert (first.finish, first.text, [call.name for call in first.calls]) == ("tool_calls", None, ["weather"])
+    assert first.spending.total_tokens == 15
+    second = await world.ask("Coat?", *answered(first, said="Quick."), tools=(WEATHER,))
+    assert (second.run_id, second.number, second.text) == (first.run_id, 1, "Take a coat.")
+    trace = world.store.read(first.run_id)
+    assert second.spending.total_tokens == 15, "not counted from the start"
+    assert first.spending.total_tokens + second.spending.total_tokens == trace.usage.total_tokens
+    assert [outcome.number for outcome in world.turns.outcomes(first.run_id)] == [0, 1]
+    assert world.turns.outcomes(first.run_id) == [first, second]
+    assert world.workers["a"].calls[1][-1].text.endswith("Quick.")
+
+
+async def test_the_same_results_again_ask_nobody(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    second = await world.ask("Coat?", *answered(first), tools=(WEATHER,))
+    again = await world.ask("Coat?", *answered(first), tools=(WEATHER,))
+    assert again == second
+    assert len(world.workers["a"].calls) == 2
+
+
+async def test_the_same_results_at_once_are_paid_once(world: World) -> None:
+    world.workers["a"].then(calling("weather"), Reply("Take a coat.", wait_s=0.2))
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    asks = [world.ask("Coat?", *answered(first), tools=(WEATHER,)) for _ in range(4)]
+    outcomes = await asyncio.gather(*asks)
+    assert len(set(map(repr, outcomes))) == 1
+    assert len(world.workers["a"].calls) == 2
+
+
+async def test_other_results_begin_a_run_with_the_first_as_parent(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "Take a coat.", "Take a hat.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    await world.ask("Coat?", *answered(first), tools=(WEATHER,))
+    other = await world.ask("Coat?", *answered(first, "sun"), tools=(WEATHER,))
+    trace = world.store.read(other.run_id)
+    assert (other.text, other.number, trace.parent_run_id) == ("Take a hat.", 0, first.run_id)
+    assert len(world.workers["a"].calls) == 3, "the first turn is not asked again"
+
+
+async def test_half_of_the_results_is_refused(world: World) -> None:
+    world.workers["a"].then(calling("weather", "weather"))
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    calls, brought = answered(first)
+    half = brought.model_copy(update={"content": brought.content[:1]})
+    with pytest.raises(ApiError, match="No tool output") as caught:
+        await world.ask("Coat?", calls, half, tools=(WEATHER,))
+    assert caught.value.status == 400
+    assert world.store.read(first.run_id).status == "waiting"
+
+
+async def test_results_after_a_restart(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    await asyncio.to_thread(world.close)
+    world.open()
+    second = await world.ask("Coat?", *answered(first), tools=(WEATHER,))
+    assert (second.run_id, second.text) == (first.run_id, "Take a coat.")
+
+
+async def test_results_of_a_foreign_run_are_history(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "It will be fine.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    theirs = await world.ask("Coat?", *answered(first), caller=BOB)
+    assert (theirs.run_id != first.run_id, theirs.status) == (True, "completed")
+    assert world.store.read(theirs.run_id).task == "Coat?"
+    assert world.store.read(first.run_id).status == "waiting"
+
+
+async def test_a_client_that_leaves_cancels_its_run(world: World) -> None:
+    world.workers["b"].then("a draft")
+    world.workers["a"].then(Reply("half", hang=True))
+    turn = await world.begin("What?", workflow=TWO, stream=True)
+    async with aclosing(turn.parts()) as parts:
+        async for part in parts:
+            if isinstance(part, Text):
+                break
+    await asyncio.to_thread(eventually, lambda: world.store.read(turn.run_id).status == "cancelled")
+    world.workers["a"].then("the answer")
+    again = await world.ask("What?", workflow=TWO, stream=True)
+    trace = world.store.read(again.run_id)
+    assert (again.text, trace.parent_run_id) == ("the answer", turn.run_id)
+    assert [step.status for step in trace.steps] == ["reused", "completed"]
+    assert len(world.workers["b"].calls) == 1, "what was finished is not paid twice"
+    assert again.spending.total_tokens == trace.usage.total_tokens
+
+
+async def test_a_withdrawn_answer_fails_a_stream_alone(world: World) -> None:
+    from conductor_core.errors import WorkerStreamCut
+
+    for stream, status in ((True, "failed"), (False, "completed")):
+        world.workers["a"].then(Reply("the beginn", error=WorkerStreamCut("cut")), "another answer")
+        outcome = await world.ask("What?", stream=stream)
+        assert outcome.status == status
+        assert outcome == await world.turns.recorded(outcome.run_id, 0)
+    assert outcome.text == "another answer"
+
+
+async def test_a_failed_run_says_so(world: World) -> None:
+    from conductor_core.errors import WorkerRefused
+
+    world.workers["a"].then(WorkerRefused("no such model"))
+    outcome = await world.ask("What?")
+    assert (outcome.status, outcome.error and outcome.error.status) == ("failed", 500)
+    assert outcome.error is not None
+    assert "no such model" in outcome.error.message
+
+
+async def test_an_answer_in_a_form_comes_whole(world: World) -> None:
+    rules = AnswerRules(form="schema", json_schema={"type": "object", "required": ["n"]})
+    world.workers["a"].then('```json\n{"n": 1}\n```')
+    turn = await world.begin("n?", rules=rules, stream=True)
+    parts = [part async for part in turn.parts()]
+    assert [part.text for part in parts if isinstance(part, Text)] == ['{"n": 1}']
+    world.workers["a"].then("no", "no")
+    failed = await world.ask("n?", rules=rules)
+    assert failed.error is not None
+    assert (failed.error.status, failed.error.code) == (422, "schema_mismatch")
+
+
+async def test_usage_of_random_runs_adds_up(world: World) -> None:
+    rng = random.Random(7)
+
+    def usage() -> Usage:
+        read, wrote = rng.randint(1, 500), rng.randint(1, 300)
+        return Usage(
+            input_tokens=read, output_tokens=wrote, cached_input_tokens=rng.randint(0, read),
+            reasoning_tokens=rng.randint(0, wrote),
+        )  # fmt: skip
+
+    def reply(_: Sequence[Message]) -> Reply:
+        return Reply(f"text {rng.random()}", usage=usage())
+
+    for name in world.workers:
+        world.workers[name] = ScriptedWorker(name, reply)
+    world.turns._host._opened._pools.clear()
+    for number in range(40):
+        steps = rng.randint(1, 4)
+        plan = workflow_of(*((rng.choice("ab"), f"do {i}", tuple(range(i))) for i in range(steps)))
+        outcome = await world.ask(f"task {number}", workflow=plan, stream=rng.random() < 0.5)
+        spent, trace = outcome.spending, world.store.read(outcome.run_id)
+        assert spent.all_input_tokens == trace.usage.input_tokens
+        assert spent.all_output_tokens == trace.usage.output_tokens
+        assert spent.cached_tokens + spent.orchestration_cached_tokens == (trace.usage.cached_input_tokens or 0)
+        assert sum(row.output_tokens for row in outcome.rows) == trace.usage.output_tokens
+        assert spent.cached_tokens <= spent.input_tokens
+        assert spent.reasoning_tokens <= spent.output_tokens
