@@ -27,7 +27,6 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.errors import BadInput
 from conductor_core.privacy.masking import one_line
-from conductor_core.run.request import MOST_IMAGES
 from conductor_core.serving.asked import Effort
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.schemas import answer_schema_fault, tool_schema_fault
@@ -275,8 +274,6 @@ class Conversation:
         role, parts = self._turns[-1] if self._turns else ("assistant", [])
         if role != "user" or not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
             raise refused(param, "the last message is empty")
-        if sum(isinstance(part, ImagePart) for part in parts) > MOST_IMAGES:
-            raise refused(param, f"the last message has more than {MOST_IMAGES} images")
 
 
 def _message(role: Literal["user", "assistant"], parts: list[Part]) -> Message:
