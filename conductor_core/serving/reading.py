@@ -356,6 +356,15 @@ def custom_arguments(text: str) -> str:
     return json.dumps({"input": text}, ensure_ascii=False)
 
 
+def custom_input(arguments: str) -> str:
+    """Returns the text of a call to a ``custom`` tool, from arguments as a worker wrote them."""
+    try:
+        text = json.loads(arguments)["input"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return arguments
+    return text if isinstance(text, str) else arguments
+
+
 def distinct(tools: Iterable[ToolSpec], param: str = "tools") -> tuple[ToolSpec, ...]:
     """Raises: ApiError if two tools have one name."""
     listed = tuple(tools)

@@ -183,6 +183,14 @@ async def test_results_take_up_the_same_run(world: World) -> None:
     assert world.workers["a"].calls[1][-1].text.endswith("Quick.")
 
 
+async def test_a_custom_tool_is_given_its_text_alone(world: World) -> None:
+    patch = ToolSpec(name="apply_patch", custom=True)
+    called = ToolCall(name="apply_patch", arguments='{"input": "*** Begin Patch"}')
+    world.workers["a"].then(Reply(finish_reason="tool_calls", tool_calls=(called,)))
+    (call,) = (await world.ask("Mend it.", tools=(patch,))).calls
+    assert (call.name, call.arguments, call.custom) == ("apply_patch", "*** Begin Patch", True)
+
+
 async def test_the_same_results_again_ask_nobody(world: World) -> None:
     world.workers["a"].then(calling("weather"), "Take a coat.")
     first = await world.ask("Coat?", tools=(WEATHER,))
