@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
@@ -25,7 +25,7 @@ from conductor_core.serving.admission import RETRY_S, Allowance, Client, needs_k
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
 from conductor_core.serving.gateway import Gateway
-from conductor_core.serving.outcome import Beat, Began, Ended, Outcome, Part, Summary, Text
+from conductor_core.serving.outcome import Beat, Began, Ended, Outcome, Part
 from conductor_core.serving.replies import ROOT, Json, api_of, id_headers, new_request_id, refusal
 from conductor_core.serving.served_models import listed, listed_for_anthropic
 from conductor_core.serving.sse import failure
@@ -48,11 +48,13 @@ class _Stream(Protocol):
 
     def feed(self, part: Part) -> list[bytes]: ...
 
+    def fault(self, error: ApiError) -> list[bytes]: ...
+
 
 def _stream_of(asked: Asked, request_id: str) -> _Stream:
     match asked.api:
         case "chat":
-            return chat.Stream(include_usage=asked.include_usage, request_id=request_id)
+            return chat.Stream(include_usage=asked.include_usage)
         case "responses":
             return responses.Stream()
         case "messages":
@@ -127,9 +129,6 @@ class _Told:
     turn: Turn
     url: str
     allowance: Allowance
-    began: Outcome | None = None
-    summaries: list[str] = field(default_factory=list)
-    text: list[str] = field(default_factory=list)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -143,7 +142,7 @@ class _Told:
 
         A fault that comes before the first event is raised; a later one ends the stream in the API's own way.
         """
-        parts = self.turn.parts()
+        parts, begun = self.turn.parts(), False
         revoked: asyncio.Future[Any] = asyncio.create_task(self.allowance.revoked.wait())
         coming: asyncio.Future[Any] = asyncio.ensure_future(anext(parts))
         try:
@@ -155,41 +154,24 @@ class _Told:
                 if coming.done():
                     part = coming.result()
                     coming = asyncio.ensure_future(anext(parts))
-                for event in stream.feed(self._noted(part)):
+                for event in stream.feed(self._placed(part)):
+                    begun = True
                     yield event
                 if isinstance(part, Ended):
                     return
         except Exception as error:
             await _closed(parts, coming)
-            if self.began is None:
+            if not begun:
                 raise
-            fault = _fault_of(error, f"run {self.turn.run_id}")
-            for event in stream.feed(Ended(self._broken_off(self.began, fault))):
+            for event in stream.fault(_fault_of(error, f"run {self.turn.run_id}")):
                 yield event
         finally:
             await _closed(parts, coming, revoked)
 
-    def _noted(self, part: Part) -> Part:
-        """Keeps what the client is told."""
-        match part:
-            case Began():
-                self.began = replace(part.outcome, trace_url=self.url)
-                return Began(self.began)
-            case Summary():
-                self.summaries += [""] * (part.number + 1 - len(self.summaries))
-                self.summaries[part.number] += part.text
-            case Text():
-                self.text.append(part.text)
-            case Ended():
-                return Ended(replace(part.outcome, trace_url=self.url))
+    def _placed(self, part: Part) -> Part:
+        if isinstance(part, Began | Ended):
+            return replace(part, outcome=replace(part.outcome, trace_url=self.url))
         return part
-
-    def _broken_off(self, began: Outcome, error: ApiError) -> Outcome:
-        """Returns the response with what the client was told of it, failed."""
-        text = "".join(self.text) if self.text else None
-        now = datetime.now(UTC)
-        summaries = tuple(self.summaries)
-        return replace(began, status="failed", error=error, completed_at=now, summaries=summaries, text=text)
 
 
 async def _closed(parts: AsyncGenerator[Part], *waiting: asyncio.Future[Any]) -> None:
