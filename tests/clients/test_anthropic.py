@@ -6,7 +6,7 @@ import anthropic
 import pytest
 
 from tests.clients.endpoint import ANY_KEY, Endpoint, Used, plan, trace_of, used_by_message
-from tests.clients.test_openai_chat import DRAFTED, png
+from tests.clients.test_openai_chat import DRAFTED, PACED, png
 
 ASKED = [{"role": "user", "content": "How many legs has a cat?"}]
 SPENT = Used(150, 60, 20)
@@ -55,7 +55,7 @@ def test_a_message_says_what_it_cost_and_where_its_trace_is(client: Any, endpoin
 
 
 def test_a_stream_is_put_together_to_the_same_message(client: Any, endpoint: Endpoint) -> None:
-    events, message, run_id = streamed(client, messages=ASKED, extra_body=plan(*DRAFTED))
+    events, message, run_id = streamed(client, messages=ASKED, extra_body=plan(*PACED))
     assert (events[0].type, events[-1].type) == ("message_start", "message_stop")
     pieces = [event.text for event in events if event.type == "text"]
     assert len(pieces) > 1

@@ -8,7 +8,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
 
 from tests.clients.endpoint import ANY_KEY, Endpoint, plan
-from tests.clients.test_openai_chat import DRAFTED, City
+from tests.clients.test_openai_chat import DRAFTED, PACED, City
 
 both = pytest.mark.parametrize("responses", [False, True])
 
@@ -56,7 +56,7 @@ def test_invoke(endpoint: Endpoint, responses: bool) -> None:
 def test_stream(endpoint: Endpoint, responses: bool) -> None:
     whole: Any = None
     pieces = 0
-    for chunk in model(endpoint, responses=responses, given=plan(*DRAFTED)).stream("How many legs has a cat?"):
+    for chunk in model(endpoint, responses=responses, given=plan(*PACED)).stream("How many legs has a cat?"):
         whole = chunk if whole is None else whole + chunk
         pieces += bool(chunk.text)
     assert pieces > 1

@@ -16,6 +16,8 @@ DRAFTED = (
     ("alpha", "Draft it. [[say a draft]] [[usage 34 76 10]]"),
     ("beta", "Answer. [[say The legs are four.]] [[usage 150 60 20 15]] [[think hm]]"),
 )
+# Its pieces come apart, or they are told in one.
+PACED = (DRAFTED[0], ("beta", f"{DRAFTED[1][1]} [[pause 0.15]]"))
 DRAFTED_USED = Used(150, 60, 20, 15, orchestration_input=34, orchestration_cached=10, orchestration_output=76)
 ASKED = [{"role": "user", "content": "How many legs has a cat?"}]
 
@@ -81,7 +83,7 @@ def test_without_a_given_plan_the_conductor_plans_and_its_tokens_are_orchestrati
 
 
 def test_a_stream_brings_the_same_answer_in_pieces(client: Any, endpoint: Endpoint) -> None:
-    chunks = list(client.chat.completions.create(model="fugu", messages=ASKED, stream=True, extra_body=plan(*DRAFTED)))
+    chunks = list(client.chat.completions.create(model="fugu", messages=ASKED, stream=True, extra_body=plan(*PACED)))
     assert chunks[0].choices[0].delta.role == "assistant"
     pieces = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
     assert len(pieces) > 1

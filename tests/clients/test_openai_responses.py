@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from tests.clients.endpoint import ANY_KEY, Endpoint, plan, trace_of, used
-from tests.clients.test_openai_chat import DRAFTED, DRAFTED_USED, City, png
+from tests.clients.test_openai_chat import DRAFTED, DRAFTED_USED, PACED, City, png
 
 ASKED = "How many legs has a cat?"
 WEATHER = {
@@ -70,7 +70,7 @@ def test_a_response_says_what_it_cost_and_where_its_trace_is(client: Any, endpoi
 
 def test_a_stream_is_the_response_in_pieces(client: Any, endpoint: Endpoint) -> None:
     events, final = streamed(
-        client, input=ASKED, reasoning={"effort": "medium", "summary": "auto"}, extra_body=plan(*DRAFTED)
+        client, input=ASKED, reasoning={"effort": "medium", "summary": "auto"}, extra_body=plan(*PACED)
     )
     assert [event.sequence_number for event in events] == list(range(len(events)))
     names = kinds(events)
@@ -80,6 +80,7 @@ def test_a_stream_is_the_response_in_pieces(client: Any, endpoint: Endpoint) -> 
     assert text_in(final) == "The legs are four."
     message = final["output"][-1]
     deltas = [event for event in events if event.type == "response.output_text.delta"]
+    assert len(deltas) > 1
     assert "".join(event.delta for event in deltas) == "The legs are four."
     assert {event.item_id for event in deltas} == {message["id"]}
     assert used(final) == DRAFTED_USED
