@@ -347,7 +347,7 @@ class Stream:
             pieces = (self._block(_call(call)), self._delta({"type": "input_json_delta", "partial_json": given}))
             told += [*pieces, *self._close()]
         told.append(_event("message_delta", delta=_stop(outcome), **_spent(outcome)))
-        # Anthropic's SDK hands on neither to who asks for the message alone, and a stream's last data has it in all APIs.
+        # In all APIs a stream's last data says what is ours.
         return [*told, _event("message_stop", **self._own)]
 
     def _block(self, block: Mapping[str, Any]) -> bytes:

@@ -1,7 +1,7 @@
 """The seven cases of Open Responses' compliance runner, against the types of its specification.
 
-The runner itself needs Bun and a checkout of its repository. As it does, this checks the types of every event and of the
-response, and that nothing beside them is needed.
+The runner itself needs Bun and a checkout of its repository. As it does, this checks the type of every event and of
+the response.
 """
 
 import json
