@@ -5,13 +5,15 @@ request -> guard -> key -> body -> served model -> limits of the key -> a place 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
@@ -25,6 +27,7 @@ from conductor_core.serving.admission import RETRY_S, Allowance, Client, needs_k
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
 from conductor_core.serving.gateway import Gateway
+from conductor_core.serving.guard import OwnPagesOnly
 from conductor_core.serving.outcome import Beat, Began, Ended, Outcome, Part
 from conductor_core.serving.replies import ROOT, Json, api_of, id_headers, new_request_id, refusal
 from conductor_core.serving.served_models import listed, listed_for_anthropic
@@ -336,6 +339,17 @@ _Handler = Callable[[Request, Gateway, Client], Coroutine[Any, Any, Response]]
 
 def routes(gateway: Gateway) -> list[BaseRoute]:
     """Returns the routes of the endpoint: every path of ``/v1`` is answered in the shape of its API."""
+    answers = _answers(gateway)
+    return [Route(ROOT, answers), Mount(ROOT, answers)]
+
+
+def endpoint(gateway: Gateway, allowed_hosts: Collection[str]) -> Starlette:
+    """Returns the endpoint as an app of its own, which has no other paths."""
+    guard = Middleware(OwnPagesOnly, names=lambda: allowed_hosts)
+    return Starlette(routes=[Mount("", _answers(gateway))], middleware=[guard])
+
+
+def _answers(gateway: Gateway) -> ASGIApp:
 
     def known(handler: _Handler) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         async def answer(request: Request) -> Response:
@@ -360,8 +374,7 @@ def routes(gateway: Gateway) -> list[BaseRoute]:
         Route(f"{ROOT}/models", known(_models), methods=["GET"]),
         Route(f"{ROOT}/models/{{model_id:path}}", known(_model), methods=["GET"]),
     ]
-    endpoint = _Endpoint(Router(paths, redirect_slashes=False, default=_unknown_path))
-    return [Route(ROOT, endpoint), Mount(ROOT, endpoint)]
+    return _Endpoint(Router(paths, redirect_slashes=False, default=_unknown_path))
 
 
 async def _unknown_path(_scope: Scope, _receive: Receive, _send: Send) -> None:

@@ -253,3 +253,10 @@ def test_a_gate_and_a_tool_wait_for_different_things(
     run_id = begun(host)
     waiting = [stored.event for stored in store.events(run_id) if isinstance(stored.event, RunWaiting)]
     assert [event.waits_for for event in waiting] == ["tool_results"]
+
+
+def test_a_pattern_that_takes_for_ever_is_a_fault() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}}
+    told = '{"n": "' + "a" * 60 + 'b"}'
+    trace, _ = once(told, told, rules=AnswerRules(form="schema", json_schema=schema))
+    assert (trace.status, trace.error_code) == ("failed", "AnswerNotInForm")
