@@ -42,15 +42,16 @@ class Endpoint:
 
     def show(self, run_id: str) -> dict[str, Any]:
         """Returns what ``conductor show`` says of a run."""
-        shown: dict[str, Any] = self._read("show", run_id)
+        shown: dict[str, Any] = self.conductor("show", run_id)
         return shown
 
     def runs(self, *options: str) -> list[dict[str, Any]]:
         """Returns the list of ``conductor runs``, the newest first."""
-        listed: list[dict[str, Any]] = self._read("runs", "--limit", "10000", *options)["runs"]
+        listed: list[dict[str, Any]] = self.conductor("runs", "--limit", "10000", *options)["runs"]
         return listed
 
-    def _read(self, *arguments: str) -> Any:
+    def conductor(self, *arguments: str) -> Any:
+        """Returns what a command of the product's prints as JSON."""
         command = [*self.product, *arguments, "--json", "--db", str(self.database)]
         done = subprocess.run(command, env=self.environment, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode(errors="replace")
@@ -59,7 +60,10 @@ class Endpoint:
 
 @contextmanager
 def started(workers: ScriptedProvider, folder: Path) -> Iterator[Endpoint]:
-    """Starts ``conductor serve`` with the scripted workers as its pool. Raises: RuntimeError, with the log's end."""
+    """Starts ``conductor serve`` with the scripted workers as its pool, and the database of ``folder``.
+
+    Raises: RuntimeError, with the log's end.
+    """
     python = os.environ.get("PRODUCT_PYTHON", str(ROOT / ".venv" / "bin" / "python"))
     environment = {
         "PATH": os.environ.get("PATH", ""),

@@ -158,6 +158,33 @@ def test_a_stop_sequence_is_named(client: Any, endpoint: Endpoint) -> None:
     trace_of(endpoint, message)
 
 
+def test_a_cut_answer_ends_by_its_length(client: Any, endpoint: Endpoint) -> None:
+    message = client.messages.create(
+        model="fugu", max_tokens=17, messages=ASKED, extra_body=plan(("alpha", "cut-message [[say one]] [[cut]]"))
+    ).to_dict()
+    assert (text_in(message), message["stop_reason"]) == ("one", "max_tokens")
+    (call,) = endpoint.asked("cut-message")
+    assert 17 in call.body.values()
+    trace_of(endpoint, message)
+
+
+def test_fields_without_effect_do_no_harm(client: Any, endpoint: Endpoint) -> None:
+    cached = {"cache_control": {"type": "ephemeral"}}
+    message = client.beta.messages.create(
+        model="fugu",
+        max_tokens=5000,
+        betas=["interleaved-thinking-2025-05-14"],
+        system=[{"type": "text", "text": "Be brief.", **cached}],
+        messages=[{"role": "user", "content": [{"type": "text", "text": "harmless", **cached}]}],
+        tools=[WEATHER | cached],
+        thinking={"type": "enabled", "budget_tokens": 2000},
+        metadata={"user_id": "someone"},
+        extra_body=plan(("alpha", "{question} [[say yes]]")) | {"temperature": 1, "top_k": 3, "of_tomorrow": [1]},
+    ).to_dict()
+    assert text_in(message) == "yes"
+    trace_of(endpoint, message)
+
+
 def test_tokens_are_counted_and_no_worker_is_asked(client: Any, endpoint: Endpoint) -> None:
     few = client.messages.count_tokens(model="fugu", messages=[{"role": "user", "content": "counted-only"}])
     many = client.messages.count_tokens(

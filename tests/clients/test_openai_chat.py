@@ -324,6 +324,64 @@ def test_stop_ends_the_answer_before_the_text(client: Any, endpoint: Endpoint) -
     trace_of(endpoint, answer)
 
 
+def test_an_answer_that_is_cut_ends_by_its_length(client: Any, endpoint: Endpoint) -> None:
+    given = plan(("beta", "cut-draft [[say a draft]]"), ("alpha", "cut-answer [[say one two]] [[cut]]"))
+    answer = client.chat.completions.create(
+        model="fugu", messages=ASKED, max_completion_tokens=17, extra_body=given
+    ).to_dict()
+    assert answer["choices"][0]["message"]["content"] == "one two"
+    assert answer["choices"][0]["finish_reason"] == "length"
+    drafted, answered = endpoint.asked("cut-draft")
+    # The limit is that of the answer alone.
+    assert 17 not in drafted.body.values()
+    assert 17 in answered.body.values()
+    trace_of(endpoint, answer)
+
+
+def test_workers_are_offered_what_the_client_chose(client: Any, endpoint: Endpoint) -> None:
+    for choice, marker in (
+        ("none", "choice-none"),
+        ("required", "choice-required"),
+        ({"type": "function", "function": {"name": "time"}}, "choice-named"),
+    ):
+        client.chat.completions.create(
+            model="fugu",
+            messages=ASKED,
+            tools=TOOLS,
+            tool_choice=choice,
+            extra_body=plan(("alpha", f"{marker} [[say hello]]")),
+        )
+        (call,) = endpoint.asked(marker)
+        if choice == "none":
+            assert not call.body.get("tools") or call.body["tool_choice"] == "none"
+        else:
+            assert [each["function"]["name"] for each in call.body["tools"]] == ["weather", "time"]
+            assert call.body["tool_choice"] == choice
+            assert call.body["tools"][0]["function"]["parameters"] == TOOLS[0]["function"]["parameters"]
+
+
+def test_little_effort_is_one_step(client: Any, endpoint: Endpoint) -> None:
+    task = "Write a poem, translate it into French, and check the translation. [[say done]]"
+    answer = client.chat.completions.create(
+        model="fugu-ultra", reasoning_effort="low", messages=[{"role": "user", "content": task}]
+    ).to_dict()
+    assert len(trace_of(endpoint, answer)["steps"]) == 1
+
+
+ODD = "Gr\u00f6\u00dfe \U0001f469\u200d\U0001f680 \u2028\u0085\x0b <b>&amp;</b> data: [DONE]\n\nevent: x \u202e"
+
+
+def test_whatever_a_worker_writes_arrives_as_it_is(client: Any, endpoint: Endpoint) -> None:
+    given = plan(("alpha", f"[[say {ODD}]] [[pieces 40]] [[pause 0.02]]"))
+    whole = client.chat.completions.create(model="fugu", messages=ASKED, extra_body=given).to_dict()
+    with client.chat.completions.stream(model="fugu", messages=ASKED, extra_body=given) as stream:
+        streamed = stream.get_final_completion()
+    said = whole["choices"][0]["message"]["content"]
+    assert streamed.choices[0].message.content == said
+    assert trace_of(endpoint, whole)["answer"] == said
+    assert said.startswith("Gr\u00f6\u00dfe \U0001f469\u200d\U0001f680 \u2028\u0085")
+
+
 @pytest.mark.parametrize(("wrong", "param"), [({"n": 2}, "n"), ({"logprobs": True}, "logprobs")])
 def test_what_cannot_be_done_is_refused_by_name(client: Any, wrong: dict[str, Any], param: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:

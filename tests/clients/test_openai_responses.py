@@ -249,6 +249,39 @@ def test_a_failed_run_ends_the_stream_with_its_error(client: Any, endpoint: Endp
     assert endpoint.show(failed.to_dict()["conductor"]["trace_id"])["status"] == "failed"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_cut_answer_is_incomplete(client: Any, endpoint: Endpoint, stream: bool) -> None:
+    request = {"model": "fugu", "input": ASKED, "max_output_tokens": 40}
+    given = plan(("alpha", "[[say one two]] [[cut]]"))
+    if stream:
+        events = list(client.responses.create(stream=True, extra_body=given, **request))
+        assert events[-1].type == "response.incomplete"
+        answer = events[-1].response.to_dict()
+    else:
+        answer = client.responses.create(extra_body=given, **request).to_dict()
+    assert answer["status"] == "incomplete"
+    assert answer["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert text_in(answer) == "one two"
+    assert answer["max_output_tokens"] == 40
+    trace_of(endpoint, answer)
+
+
+def test_items_are_referred_to_by_their_ids(client: Any, endpoint: Endpoint) -> None:
+    first = client.responses.create(
+        model="fugu", input="My cat is Tom.", extra_body=plan(("alpha", "{question} [[say Hello Tom.]]"))
+    ).to_dict()
+    said = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+    asked = [{"role": "user", "content": "My cat is Tom."}, *said, {"role": "user", "content": "refers: who?"}]
+    second = client.responses.create(
+        model="fugu", input=asked, extra_body=plan(("alpha", "{question} [[say Tom]]"))
+    ).to_dict()
+    (call,) = endpoint.asked("refers: who?")
+    assert "Hello Tom." in json.dumps(call.messages)
+    trace_of(endpoint, second)
+    with pytest.raises(openai.BadRequestError):
+        client.responses.create(model="fugu", input=[{"type": "item_reference", "id": "msg_unknown"}, *asked])
+
+
 def test_compacted_input_is_taken_back(client: Any) -> None:
     first = client.responses.create(model="fugu", input="My cat is Tom.", extra_body=plan(("alpha", "[[say Hello]]")))
     compacted = client.responses.compact(model="fugu", previous_response_id=first.id).to_dict()

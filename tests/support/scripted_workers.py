@@ -7,9 +7,11 @@ Rules stand in the last user's turn that has any, which is a step's own instruct
     [[think TEXT]]          reasoning before the answer
     [[call NAME ARGUMENTS]] a call of a tool if one is offered and this turn has no results yet; several are parallel
     [[usage IN OUT CACHED REASONING]]   tokens of each request; later ones may be left out
+    [[cut]]                 the answer ends at a limit of tokens
     [[pieces N]]            events of the answer
     [[pause SECONDS]]       before each event
     [[fail STATUS]]         an error of the server
+    [[wait SECONDS]]        before the first event
     [[hang]]                says nothing until the client leaves
 """
 
@@ -84,11 +86,11 @@ class Obedient:
             events.append(sse(delta(finish="tool_calls")))
         else:
             events += [sse(delta(piece)) for piece in _pieces(self._answer(call, asked), int(asked.one("pieces") or 3))]
-            events.append(sse(delta(finish="stop")))
+            events.append(sse(delta(finish="stop" if asked.one("cut") is None else "length")))
         events += [sse(delta() | {"choices": [], "usage": usage_told(asked)}), sse("[DONE]")]
         pause = float(asked.one("pause") or 0)
         parts: list[Part] = [part for event in events for part in ((Pause(pause), event) if pause else (event,))]
-        return Reply(parts)
+        return Reply([Pause(float(asked.one("wait") or 0)), *parts])
 
     def _answer(self, call: Call, asked: Told) -> str:
         if (first := asked.one("once")) is not None:
