@@ -77,7 +77,7 @@ def test_a_server_that_is_started_again_takes_waiting_runs_up(workers: ScriptedP
 
 def test_slow_answers_keep_their_connections(endpoint: Endpoint) -> None:
     """No client waits longer than the heartbeat for the next byte."""
-    patient = {"timeout": openai.Timeout(60, read=15), "max_retries": 0}
+    patient: dict[str, Any] = {"timeout": openai.Timeout(60, read=15), "max_retries": 0}
     client: Any = openai.OpenAI(base_url=endpoint.url, api_key=ANY_KEY, **patient)
     claude: Any = anthropic.Anthropic(base_url=endpoint.root_url, api_key=ANY_KEY, **patient)
 
