@@ -7,9 +7,9 @@ erased, deleted, held, encrypted and imported ones, a batch, images, approvals, 
 of any table by SQL, or deletes or repeats a row, or changes the schema. It passes if ``verify`` has a finding. Without
 a finding it passes only if no answer changed. That is decided by comparing all answers before and after: all that the
 store returns of runs (lists, traces, events, totals, pages), batches, deletions, holds, images that a run names,
-commands, search, ledger, received texts, sums, failures, the access log, service keys, the name of the log, the proven
-files of each run's bundle, and which runs would be marked as interrupted. Pages, commands and exports are made of
-nothing else.
+commands, search, ledger, received texts, sums, failures, the access log, service keys, conversations, deleted
+responses, the name of the log, the proven files of each run's bundle, and which runs would be marked as interrupted.
+Pages, commands and exports are made of nothing else.
 
 A cell is changed to the value of another row, NULL, another type, another bit, the next number, or nothing.
 """
@@ -55,6 +55,7 @@ from tests.support.run_events import created, created_otherwise, planned, step_c
 
 CALLER = local_caller("cli")
 KINDS = ("other", "null", "type", "bit", "step", "empty", "delete row", "repeat row", "schema")
+_TURNS = tuple(f"0a1b2c3d4e5{number}-0123456789abcdef" for number in range(3))
 _WORDS = ("Ada", "solver", "checked", "6", "\u5927\u9634")
 
 
@@ -147,6 +148,7 @@ def _write(store: Store, images: list[ImagePart], keep: Callable[[], None]) -> N
     store.erase(["erased", "row-1"], CALLER)
     store.search.catch_up()
     _write_keys(store)
+    _write_conversation(store)
     store.access_log.viewed(["first", "held"], "show", CALLER)
     store.access_log.exported(["first"], "bundle", CALLER)
     store.access_log.settle()
@@ -163,6 +165,18 @@ def _write_keys(store: Store) -> None:
             first, *rest = whole_run("of-key")
             store.log.append_and_wait(created_otherwise(first, actor=key.actor), *rest)
     store.service_keys.revoke("revoked", CALLER)
+
+
+def _write_conversation(store: Store) -> None:
+    for number in range(3):
+        first, *rest = whole_run(_TURNS[number])
+        store.log.append_and_wait(created_otherwise(first, conversation_id=_TURNS[0] if number else None), *rest)
+        store.deleted_responses.delete(_response(number), CALLER if number else Caller())
+    store.erase(_TURNS[2:], CALLER)
+
+
+def _response(number: int) -> str:
+    return f"resp_{_TURNS[number].replace('-', '')}_0"
 
 
 def answers(path: Path, run_ids: tuple[str, ...], images: tuple[str, ...]) -> dict[str, str]:
@@ -186,6 +200,8 @@ def answers(path: Path, run_ids: tuple[str, ...], images: tuple[str, ...]) -> di
         keep("page", lambda: store.runs(limit=4, before=store.runs(limit=4)[-1].sequence))
         for status in ("completed", "waiting", "running", "queued", "damaged", "erased"):
             keep(f"runs {status}", partial(store.runs, limit=1000, status=status))
+        keep("turns", lambda: (store.conversation(_TURNS[1]), store.turn_numbers(_TURNS)))
+        keep("no responses", lambda: [store.deleted_responses.deleted(_response(number)) for number in range(3)])
         keep("tree", lambda: store.runs(limit=1000, tree="child"))
         keep("in batch", lambda: store.runs(limit=1000, batch="batch"))
         keep("alone", lambda: store.runs(limit=1000, alone=True, without="x", search="ada"))
@@ -193,7 +209,7 @@ def answers(path: Path, run_ids: tuple[str, ...], images: tuple[str, ...]) -> di
         keep("batches", store.batches)
         keep("deletions", store.deletions)
         keep("held", lambda: sorted(store.held(run_ids)))
-        keep("waits", store.waiting)
+        keep("waits", lambda: (store.waiting(), store.waiting_approvals()))
         keep("used", lambda: (store.newest(), store.was_used(), store.sent_to_waiting()))
         keep("copies", lambda: store.copies("first"))
         keep("cursor", lambda: store.cursor_at(datetime.now(UTC)))

@@ -44,6 +44,7 @@ KINDS = {
     "key": "changed the key",
     "key_created": "created a service key",
     "key_revoked": "revoked a service key",
+    "response": "deleted a response",
 }
 """What a record in this list can be about, and its name for people."""
 _NAMES = {
@@ -56,6 +57,7 @@ _NAMES = {
     "key.rotated": "key",
     "service_key.created": "key_created",
     "service_key.revoked": "key_revoked",
+    "response.deleted": "response",
 }
 _RUNS = (
     "SELECT DISTINCT run_id FROM leaves "
@@ -69,7 +71,7 @@ class AccessRecord(Frozen):
     Attributes:
         position: of its entry in the log. kind: of ``KINDS``. at_utc: None if it cannot be read.
         run_id: None if it concerns no single run.
-        what: what showed the content, the form of the file, or the name of a service key.
+        what: what showed the content, the form of the file, the name of a service key, or a response's id.
         session: of a browser, while the inspector ran.
         words: digests of the words of a search. filters: the names of its filters.
     """
@@ -150,7 +152,7 @@ def _access_record(position: int, text: object) -> AccessRecord | None:
         at_utc=read_time(record.get("at_utc")),
         run_id=record.get("run"),
         caller=Caller.model_validate({"actor": record.get("actor"), "door": record.get("door") or None}),
-        what=record.get("what") or record.get("name") or "",
+        what=record.get("what") or record.get("name") or record.get("response") or "",
         session=record.get("session") or "",
         words=tuple(record.get("words") or ()),
         filters=tuple(record.get("filters") or ()),

@@ -19,6 +19,8 @@ ERASED: ErasedStatus = "erased"
 
 SEALED_COLUMNS = ("task", "error")
 """The columns of ``runs`` that hold text of a task or an answer. All others stay in plain sight."""
+OF_TOOLS = "the client's tools: "
+"""What ``RunSummary.asked_for`` begins with where a run waits for tools. That of an approval never does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,13 @@ class RunSummary(Frozen):
             a whole answer.
         cost_usd: None if some price is unknown, also of a running call. known_usd: of what has a price.
         cost_estimated: whether the cost is computed from estimated tokens; False where it is unknown.
-        asked_for: what of it waits for an approval, in words; None: nothing. Other steps of it may still run.
+        asked_for: what of it waits for an approval, in words, while other steps of it may still run; else the client's
+            tools for which it waits; None: nothing.
         duration_ms: None while it runs.
         batch_id, batch_row: its place in a file of tasks; None for a run that came alone.
         imported: whether it came as a file, and this database did not carry it out. imported_answers: whether it reuses
             answers of a run that did. recorded: whether the file is one of this program's own.
+        conversation_id: of the run that began the conversation; None: it is in none, or began one.
         named: its plan, or what was changed since its parent (``analysis.changes``). conclusion: of its answer.
             answer_key: equal for answers that say the same. These only where a list asks for them: no table has them,
             so they go with the run's events.
@@ -94,6 +98,7 @@ class RunSummary(Frozen):
     imported: bool = False
     imported_answers: bool = False
     recorded: bool = False
+    conversation_id: str | None = None
     named: str = ""
     conclusion: Conclusion | None = None
     answer_key: str = ""
@@ -101,6 +106,14 @@ class RunSummary(Frozen):
     @property
     def cost(self) -> Cost:
         return Cost(self.cost_usd, self.known_usd)
+
+    @property
+    def waits(self) -> str | None:
+        """What it waits for, as a sentence without its end; None: nothing."""
+        if self.asked_for is None:
+            return None
+        of_tools = self.asked_for.startswith(OF_TOOLS)
+        return f"Waits for {'' if of_tools else 'an approval of '}{self.asked_for}"
 
     @property
     def steps_in_words(self) -> str:

@@ -27,6 +27,7 @@ from conductor_core.text import plain, whole_characters
 from storage import errors
 from storage.access_log import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
+from storage.deleted_responses import DeletedResponses
 from storage.encoding import caller_columns, caller_fields, snapshot_row, stored_line, stored_rows, the_one_run
 from storage.evidence import sent_commands
 from storage.evidence.anchoring import (
@@ -62,6 +63,8 @@ log = logging.getLogger(__name__)
 
 _POLL_S, _QUIET_S = 0.2, 1.0
 _PAGE_EVENTS = 1000
+MOST_TURNS = 200
+"""The most runs of one conversation that are listed."""
 
 
 # Deleting and erasing runs, and holds. Triggers refuse to delete events of a run that is held or not in `deletions`.
@@ -78,6 +81,7 @@ _BLANK = (
 _PLAIN = (
     "SELECT EXISTS (SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(ifnull(payload, '') AS BLOB), 1, 1) <> ?)"
 )
+_WITH_RUN = ("commands", "snapshots", "deleted_responses")
 _HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
 
 
@@ -120,7 +124,7 @@ def _take_out(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *,
             _record(cursor, run_id, run, caller, erased=erased, sealed=sealed)
             forget_images(cursor, run_id)
             forget_text(cursor, run_id)
-            for table in (*([] if sealed else ["events"]), "commands", "snapshots", *([] if erased else ["runs"])):
+            for table in (*([] if sealed else ["events"]), *_WITH_RUN, *([] if erased else ["runs"])):
                 cursor.execute(f"DELETE FROM {table} WHERE run_id = ?", (run_id,))  # noqa: S608  own names
             done.sealed += [run_id] if sealed else []
             done.run_ids.append(run_id)
@@ -136,7 +140,7 @@ def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -
     if run[0] == ERASED:
         return "it was erased: its place in the record stays"
     if run[0] == "waiting":
-        return "it waits for an approval: deny or cancel it first"
+        return "it waits: deny or cancel it first"
     if run[0] not in ENDED_STATUSES:
         return "it is running: cancel it first"
     return "it is held: release it first" if _is_held(cursor, run_id) else None
@@ -193,7 +197,7 @@ class Store:
         log: where the engine's events go.
         search: full-text search over all runs, and what an auditor asks of them.
         access_log: logs who viewed what.
-        service_keys: who may use the endpoint.
+        service_keys: who may use the endpoint. deleted_responses: what it does not show any more.
     """
 
     def __init__(
@@ -225,6 +229,7 @@ class Store:
         self.search = RunSearch(database, self.log.change_and_wait)
         self.access_log = AccessLog(database, self.log.change, self._anchoring.written)
         self.service_keys = ServiceKeys(database, self.log.change_and_wait, self._anchoring.written)
+        self.deleted_responses = DeletedResponses(database, self.log.change_and_wait, self._anchoring.written)
 
     @property
     def refusal(self) -> StoreError | None:
@@ -298,6 +303,7 @@ class Store:
         without: str | None = None,
         among: Collection[str] | None = None,
         answers: bool = False,
+        conversation: str | None = None,
     ) -> list[RunSummary]:
         """Returns runs, newest first.
 
@@ -315,12 +321,32 @@ class Store:
             without: leaves out runs of this purpose, such as the replays of a blame.
             among: only runs of these ids.
             answers: also says what each was named by and what its answer comes to, for which its events are read once.
+            conversation: only this run, and those of the conversation that it began.
         """
         ids = None if among is None else json.dumps(list(among))
-        asked = Search(limit, before, search, status, parent, batch, alone, tree, recorded, without, ids, answers)
+        asked = Search(
+            limit, before, search, status, parent, batch, alone, tree, recorded, without, ids, answers, conversation
+        )
         with self._database.reading() as connection:
             asked = _with_answers(connection, asked)
             return self._listing.read(connection, asked)
+
+    def conversation(self, run_id: str) -> list[RunSummary]:
+        """Returns the runs of the conversation that this run belongs to, oldest first, with their answers.
+
+        At most ``MOST_TURNS``, the newest. A run that is in no conversation is the only one; of an unknown one: none.
+        """
+        with self._database.reading() as connection:
+            root = queries.read_root(connection, run_id)
+        return [] if root is None else self.runs(MOST_TURNS, conversation=root, answers=True)[::-1]
+
+    def turn_numbers(self, run_ids: Collection[str]) -> dict[str, tuple[int, int]]:
+        """Returns the place of each of these runs in its conversation, from 1, and how many runs that has.
+
+        Leaves out runs that are in none.
+        """
+        with self._database.reading() as connection:
+            return queries.read_places(connection, json.dumps(list(run_ids)))
 
     def newest(self) -> int:
         """Returns the ``sequence`` of the newest event: while it stays, no run has gone on."""
@@ -423,6 +449,11 @@ class Store:
                 if trace.asked_for and not trace.ended:
                     found.append(trace)
         return sorted(found, key=lambda trace: trace.asked_for[0].requested_at_utc)
+
+    def waiting_approvals(self) -> int:
+        """Returns how many runs wait for an approval, by their rows."""
+        with self._database.reading() as connection:
+            return queries.count_approvals(connection)
 
     def keep_images(self, images: Sequence[LoadedImage]) -> None:
         """Keeps the bytes of images, each once. Begin the run that names them within a day. Raises: StoreError."""

@@ -18,7 +18,7 @@ from conductor_core.cli.ui import check_free
 from conductor_core.errors import BadInput
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")]
 Host = Annotated[
@@ -55,6 +55,7 @@ def serve(
         from conductor_core.serving.app import endpoint
         from conductor_core.serving.compaction import sealing_key
         from conductor_core.serving.gateway import Gateway
+        from conductor_core.serving.guard import OwnPagesOnly
         from conductor_core.serving.turns import Turns
 
         if not store.service_keys.any():
@@ -71,8 +72,10 @@ def serve(
                 engine.warm_up(settings.conductor, settings.pool)
             turns = Turns(engine, store, settings, served)
             seal = sealing_key(settings.data_folder)
-            gateway = Gateway(turns, served, store.service_keys, seal, inspector_url=settings.inspector_url)
-            return _listen(endpoint(gateway, settings.allowed_hosts), host, port)
+            kept = store.service_keys, seal, store.deleted_responses
+            gateway = Gateway(turns, served, *kept, inspector_url=settings.inspector_url)
+            app = OwnPagesOnly(endpoint(lambda: gateway), names=lambda: settings.allowed_hosts)
+            return _listen(app, host, port)
 
 
 def _is_of_this_machine(host: str) -> bool:
@@ -80,7 +83,7 @@ def _is_of_this_machine(host: str) -> bool:
     return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
 
 
-def _listen(app: "Starlette", host: str, port: int) -> int:
+def _listen(app: "ASGIApp", host: str, port: int) -> int:
     """Serves until SIGINT or SIGTERM, and then for a few seconds what is under way. Raises: BadInput."""
     import uvicorn
 

@@ -5,18 +5,16 @@ request -> guard -> key -> body -> served model -> limits of the key -> a place 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
@@ -27,9 +25,8 @@ from conductor_core.serving.admission import RETRY_S, Allowance, Client, needs_k
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
 from conductor_core.serving.gateway import Gateway
-from conductor_core.serving.guard import OwnPagesOnly
 from conductor_core.serving.outcome import Beat, Began, Ended, Outcome, Part
-from conductor_core.serving.replies import ROOT, Json, api_of, id_headers, new_request_id, refusal
+from conductor_core.serving.replies import ROOT, Json, api_of, id_headers, is_of_the_endpoint, new_request_id, refusal
 from conductor_core.serving.served_models import listed, listed_for_anthropic
 from conductor_core.serving.sse import failure
 from conductor_core.serving.turns import Turn
@@ -77,12 +74,12 @@ _WHOLE: Mapping[Api, Callable[[Outcome], dict[str, Any]]] = {
 class _Answer:
     """Carries out what a client asks, and answers with the response, whole or as a stream. An ASGI app."""
 
-    def __init__(self, gateway: Gateway, api: Api) -> None:
+    def __init__(self, gateway: Callable[[], Gateway], api: Api) -> None:
         self._gateway = gateway
         self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, gateway = Request(scope, receive, send), self._gateway
+        request, gateway = Request(scope, receive, send), self._gateway()
         admission = gateway.admission
         client = await admission.client(request)
         admission.count(client)
@@ -337,24 +334,16 @@ async def _count_tokens(request: Request, gateway: Gateway, client: Client) -> R
 _Handler = Callable[[Request, Gateway, Client], Coroutine[Any, Any, Response]]
 
 
-def routes(gateway: Gateway) -> list[BaseRoute]:
-    """Returns the routes of the endpoint: every path of ``/v1`` is answered in the shape of its API."""
-    answers = _answers(gateway)
-    return [Route(ROOT, answers), Mount(ROOT, answers)]
+def endpoint(gateway: Callable[[], Gateway]) -> ASGIApp:
+    """Returns the app that answers every path in the shape of its API.
 
-
-def endpoint(gateway: Gateway, allowed_hosts: Collection[str]) -> Starlette:
-    """Returns the endpoint as an app of its own, which has no other paths."""
-    guard = Middleware(OwnPagesOnly, names=lambda: allowed_hosts)
-    return Starlette(routes=[Mount("", _answers(gateway))], middleware=[guard])
-
-
-def _answers(gateway: Gateway) -> ASGIApp:
+    ``gateway`` is asked at each request: the server may begin later than the app is made.
+    """
 
     def known(handler: _Handler) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         async def answer(request: Request) -> Response:
-            client = await gateway.admission.client(request)
-            response = await handler(request, gateway, client)
+            client = await gateway().admission.client(request)
+            response = await handler(request, gateway(), client)
             response.headers["cache-control"] = "no-store"
             return response
 
@@ -381,6 +370,17 @@ async def _unknown_path(_scope: Scope, _receive: Receive, _send: Send) -> None:
     raise HTTPException(404)
 
 
+class Beside:
+    """Answers the endpoint's paths beside another app, whose own layers would refuse odd ones in their own words."""
+
+    def __init__(self, app: ASGIApp, gateway: Callable[[], Gateway]) -> None:
+        self._app, self._endpoint = app, endpoint(gateway)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ours = scope["type"] in ("http", "websocket") and is_of_the_endpoint(scope["path"])
+        await (self._endpoint if ours else self._app)(scope, receive, send)
+
+
 class _Endpoint:
     """Gives each request an id, and answers every fault in the shape of its API. An ASGI app."""
 
@@ -402,9 +402,8 @@ class _Endpoint:
                 message = {**message, "headers": [*message.get("headers", ()), *ids]}
             await send(message)
 
-        # The routes below have whole paths, however this was mounted.
-        inner = {**scope, "root_path": scope.get("app_root_path", scope.get("root_path", "")), "path_params": {}}
-        inner["state"] = {**scope.get("state", {}), "request_id": request_id}
+        # With an app in it, Starlette raises what it would else answer in its own words.
+        inner = {**scope, "app": self, "state": {**scope.get("state", {}), "request_id": request_id}}
         try:
             refuse_key_in_address(Request(scope))
             await self._app(inner, receive, send_with_id)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from conductor_core.chat.messages import Message
@@ -30,19 +30,6 @@ class Deletions(Protocol):
     def delete(self, response_id: str, caller: Caller) -> None: ...
 
 
-class DeletionsInMemory:
-    """Forgets with the process what was deleted."""
-
-    def __init__(self) -> None:
-        self._deleted: set[str] = set()
-
-    def deleted(self, response_id: str) -> bool:
-        return response_id in self._deleted
-
-    def delete(self, response_id: str, _caller: Caller) -> None:
-        self._deleted.add(response_id)
-
-
 @dataclass
 class Gateway:
     """What the endpoint answers from. Belongs to one event loop, that of the server.
@@ -56,7 +43,7 @@ class Gateway:
     models: ServedModels
     keys: Keys
     seal: bytes
-    deletions: Deletions = field(default_factory=DeletionsInMemory)
+    deletions: Deletions
     inspector_url: str | None = None
 
     def __post_init__(self) -> None:

@@ -331,12 +331,47 @@ BEGIN SELECT RAISE(ABORT, 'service keys are only ever revoked'); END
 """
 
 
+_CONVERSATIONS = f"""\
+-- conversation_id: of the run that began the conversation; NULL: the run is in none, or began one.
+ALTER TABLE runs ADD COLUMN conversation_id TEXT
+
+CREATE INDEX ix_runs_conversation_id ON runs (conversation_id) WHERE conversation_id IS NOT NULL
+
+-- A response of a run that a client deleted: the endpoint does not show it any more. It goes with its run.
+-- actor, door: of who deleted it, as in runs.
+CREATE TABLE deleted_responses (
+	response_id TEXT NOT NULL,
+	run_id TEXT NOT NULL,
+	at_utc TEXT NOT NULL,
+	actor TEXT,
+	door TEXT NOT NULL,
+	PRIMARY KEY (response_id)
+)
+
+CREATE INDEX ix_deleted_responses_run_id ON deleted_responses (run_id)
+
+CREATE TRIGGER deleted_responses_no_update BEFORE UPDATE ON deleted_responses \
+BEGIN SELECT RAISE(ABORT, 'deleted responses are only ever added'); END
+
+CREATE TRIGGER deleted_responses_no_delete BEFORE DELETE ON deleted_responses WHEN {_OF_KEPT_RUN} \
+BEGIN SELECT RAISE(ABORT, 'deleted responses are only ever added'); END
+"""
+
+
 def _add_service_keys(cursor: sqlite3.Cursor) -> None:
-    for statement in _SERVICE_KEYS.strip().split("\n\n"):
+    _execute(cursor, _SERVICE_KEYS)
+
+
+def _add_conversations(cursor: sqlite3.Cursor) -> None:
+    _execute(cursor, _CONVERSATIONS)
+
+
+def _execute(cursor: sqlite3.Cursor, statements: str) -> None:
+    for statement in statements.strip().split("\n\n"):
         cursor.execute(statement)
 
 
-CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = (_add_service_keys,)
+CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = (_add_service_keys, _add_conversations)
 """The first makes version 18 of version 17, and so on. None of them is edited later."""
 HEAD = f"{BASELINE + len(CHANGES):04}"
 """The version that this program reads and writes."""

@@ -5,7 +5,7 @@ import json
 import re
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,6 +15,8 @@ from conductor_core.chat.messages import ImageType, images_in
 from conductor_core.errors import ContentMissing, UnknownRun
 from conductor_core.run.trace import AT_REST, RunTrace, RunUnreadable
 from storage.database import schema
+from storage.deleted_responses import DELETED
+from storage.deleted_responses import row_digest as row_digest_of_response
 from storage.evidence.database_audit import reading
 from storage.evidence.history import Report, counted
 from storage.evidence.search_index import REBUILD, IndexCheck
@@ -73,7 +75,7 @@ def read_removals(connection: sqlite3.Connection) -> Removals:
     """Returns what the log says. Damaged records are findings about the evidence, and are passed over here."""
     found = Removals()
     for run_id, text in connection.execute(_RECORDS).fetchall():
-        record = read_record(text.encode(errors="replace") if isinstance(text, str) else b"")
+        record = _read(text)
         run_id = str(record.get("run", run_id))
         match record.get("kind"):
             case "run.held" | "run.released" as kind:
@@ -94,7 +96,11 @@ def erased_row(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> 
     Raises: sqlite3.Error.
     """
     rows = _rows(connection, "SELECT * FROM runs WHERE run_id = ?", run_id)
-    return [rows[0].get(name) for name in _ERASED] if rows else ()
+    if not rows:
+        return ()
+    # Records of before there were conversations have a digest without them.
+    conversation = rows[0].get("conversation_id")
+    return [rows[0].get(name) for name in _ERASED] + ([] if conversation is None else [conversation])
 
 
 def check_removals(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
@@ -177,7 +183,7 @@ def _check_service_keys(connection: sqlite3.Connection, report: Report) -> None:
     """Adds service keys that the table has and no record does, or the other way round, and those that differ."""
     logged: dict[str, dict[str, Record]] = {CREATED: {}, REVOKED: {}}
     for (text,) in connection.execute(_KEY_RECORDS).fetchall():
-        record = read_record(text.encode(errors="replace") if isinstance(text, str) else b"")
+        record = _read(text)
         logged.get(str(record.get("kind")), {})[str(record.get("key"))] = record
     exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'service_keys'").fetchall()
     found = _rows(connection, "SELECT * FROM service_keys ORDER BY created_at_utc, id") if exists else []
@@ -198,6 +204,37 @@ def _check_service_keys(connection: sqlite3.Connection, report: Report) -> None:
         if row.get("revoked_at_utc") != revoked:
             says = "that it was revoked" if revoked else "nothing of its being revoked"
             report.add("derived", None, None, f"{key} differs from the log, which says {says}: revoked_at_utc")
+
+
+_RESPONSE_RECORDS = (
+    "SELECT record FROM leaves WHERE record IS NOT NULL AND instr(record, '\"response.deleted\"') ORDER BY position"
+)
+
+
+def _check_deleted_responses(connection: sqlite3.Connection, gone: Container[str], report: Report) -> None:
+    """Adds deleted responses that the table has and no record does, or the other way round, and those that differ.
+
+    ``gone``: runs that were deleted or erased, with their deleted responses.
+    """
+    records = [_read(text) for (text,) in connection.execute(_RESPONSE_RECORDS).fetchall()]
+    logged = {str(each.get("response")): each for each in records if each.get("kind") == DELETED}
+    wanted = {response: each for response, each in logged.items() if str(each.get("run")) not in gone}
+    exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'deleted_responses'").fetchall()
+    found = _rows(connection, "SELECT * FROM deleted_responses ORDER BY response_id") if exists else []
+    rows = {str(row.get("response_id")): row for row in found}
+    for response, record in wanted.items():
+        what = f"the deleted response {response[:80]}"
+        if (row := rows.get(response)) is None:
+            report.add("derived", str(record.get("run")), None, f"the table of deleted responses lacks {what}")
+        elif record.get("row_sha256") != row_digest_of_response(row):
+            report.add("derived", str(record.get("run")), None, f"{what} differs from the log")
+    for response in rows.keys() - wanted.keys():
+        what = f"the table of deleted responses has {response[:80]}, and no record in the log does"
+        report.add("derived", text_of(rows[response].get("run_id")), None, what)
+
+
+def _read(text: object) -> Record:
+    return read_record(text.encode(errors="replace") if isinstance(text, str) else b"")
 
 
 def _of_key(said: Record, name: str) -> object:
@@ -356,6 +393,8 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
         named |= _check_erased(connection, logged.erased, named, report, vault)
     with reading(report, "the table service_keys"):
         _check_service_keys(connection, report)
+    with reading(report, "the table deleted_responses"):
+        _check_deleted_responses(connection, read_removals(connection).deletions, report)
     for part, has, lacks, what in (
         *((f"the table {table}", table, "events", f"{table} knows a run that has no event") for table in _OF_RUNS),
         ("which runs lists lack", "events", "runs", "the run has events, and no row: lists do not show it"),

@@ -28,12 +28,13 @@ from conductor_core.run.events import (
     StepProgress,
 )
 from conductor_core.run.trace import AT_REST, RunTrace
+from conductor_core.text import plain
 from storage.database.connections import Database
 from storage.encoding import SnapshotRow, caller_columns, snapshot_row
 from storage.log.owner import Owner
 from storage.log.reading import read_run
 from storage.merkle.chain import RunChain, read_chain
-from storage.records import SEALED_COLUMNS
+from storage.records import OF_TOOLS, SEALED_COLUMNS
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -42,6 +43,8 @@ _STREAMED = StepDelta | PlanDelta | StepProgress | PlanProgress
 """Most of all events, and none that changes a run's row or its owner."""
 _TO_JSON = json.JSONEncoder(ensure_ascii=False)
 _SNAPSHOT_TAIL_SIZE = 64 << 10
+_MOST_NAMED = 5
+"""Tools that a list names."""
 _CLAIM = "UPDATE runs SET owner_id = ? WHERE run_id = ? AND owner_id = ''"
 _SNAPSHOT = (
     "INSERT OR REPLACE INTO snapshots (run_id, sequence, fold_digest, trace, events_sha256, sha256) "
@@ -223,6 +226,7 @@ def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
         "parent_run_id": trace.parent_run_id,
         "simulated": trace.simulated,
         "plan_only": trace.plan_only,
+        "conversation_id": trace.conversation_id,
         **{f"batch_{name}": getattr(trace.batch, name, None) for name in ("id", "row", "name", "size")},
     }
 
@@ -260,7 +264,11 @@ def _names(agents: tuple[str, ...]) -> str:
 def _asked_for(trace: RunTrace) -> str | None:
     asked = () if trace.ended else trace.asked_for
     if not asked:
-        return None
+        # While other steps run, nobody is asked for the results.
+        names = list(dict.fromkeys(plain(call.name[:80]) for call in trace.open_calls))
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        waits = names and trace.status == "waiting"
+        return f"{OF_TOOLS}{', '.join(names[:_MOST_NAMED])}{more}" if waits else None
     more = f" and {len(asked) - 1} more" if len(asked) > 1 else ""
     return f"{asked[0].what}{more}, by the gate {', '.join(asked[0].rules)}"
 

@@ -36,7 +36,7 @@ from storage.log.live_runs import changing_columns, fixed_columns
 from storage.log.reading import read_deletion, read_run
 from storage.merkle.formats import text_of
 from storage.privacy import Vault
-from storage.records import ERASED, SEALED_COLUMNS, BatchSummary, RunSummary
+from storage.records import ERASED, OF_TOOLS, SEALED_COLUMNS, BatchSummary, RunSummary
 
 _FROM_EVENTS = ("damage", "named", "conclusion", "answer_key")
 _SUMMARY = [name for name in RunSummary.model_fields if name not in ("usage", "caller", *_FROM_EVENTS)]
@@ -76,10 +76,23 @@ _FILTERS = {
     "batch": "batch_id = :batch",
     "alone": "batch_id IS NULL",
     "recorded": "recorded",
+    "conversation": (
+        "run_id IN (SELECT :conversation UNION ALL SELECT run_id FROM runs WHERE conversation_id = :conversation)"
+    ),
     "among": "run_id IN (SELECT value FROM json_each(:among))",
 }
 _PAGE = {"before": "sequence < :before", "status": "status = :status"}
 _WAITING = {"status": "asked_for IS NOT NULL"}
+_APPROVALS = "SELECT count(*) FROM runs WHERE asked_for IS NOT NULL AND substr(asked_for, 1, ?) <> ?"
+_ROOT = "SELECT coalesce(conversation_id, run_id) FROM runs WHERE run_id = ?"
+_PLACES = (
+    "WITH begun(id) AS (SELECT DISTINCT coalesce(conversation_id, run_id) FROM runs "
+    "WHERE run_id IN (SELECT value FROM json_each(?))), turns(begun, run_id, sequence) AS ("
+    "SELECT id, run_id, sequence FROM begun CROSS JOIN runs ON runs.conversation_id = id UNION ALL "
+    "SELECT id, run_id, sequence FROM begun CROSS JOIN runs ON runs.run_id = id) "
+    "SELECT run_id, row_number() OVER (PARTITION BY begun ORDER BY sequence), count(*) OVER (PARTITION BY begun) "
+    "FROM turns"
+)
 _ENDED = sorted({*ENDED_STATUSES, ERASED})
 _IN_GAPS = "status < ? OR " + "status > ? AND status < ? OR " * (len(_ENDED) - 1) + "status > ?"
 _UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY +sequence"  # noqa: S608  no value in it
@@ -106,6 +119,7 @@ class Search:
     without: str | None = None
     among: str | None = None
     answers: bool = False
+    conversation: str | None = None
     match: str | None = None
     table: str = ""
 
@@ -119,6 +133,7 @@ class Search:
             and self.parent in (None, run.parent_run_id)
             and self.tree in (None, run.parent_run_id, run.run_id)
             and self.batch in (None, run.batch_id)
+            and self.conversation in (None, run.conversation_id, run.run_id)
             and (self.without is None or self.without != run.purpose)
             and not (self.alone and run.batch_id is not None)
             and not (self.recorded and not run.recorded)
@@ -135,6 +150,25 @@ def read_rows(connection: sqlite3.Connection, search: Search) -> list[dict[str, 
 def read_row(connection: sqlite3.Connection, run_id: str) -> dict[str, Any] | None:
     row = connection.execute(f"{_RUNS}run_id = ?", (run_id,)).fetchone()
     return None if row is None else dict(zip(_SUMMARY, row, strict=True))
+
+
+def read_root(connection: sqlite3.Connection, run_id: str) -> str | None:
+    """Returns the id of the run that began the run's conversation, perhaps this one; None: the run is unknown."""
+    row = connection.execute(_ROOT, (run_id,)).fetchone()
+    return None if row is None else text_of(row[0])
+
+
+def read_places(connection: sqlite3.Connection, run_ids: str) -> dict[str, tuple[int, int]]:
+    """Returns, of those of the runs (ids as a JSON list) that are in a conversation, place and number of its turns."""
+    asked = set(json.loads(run_ids))
+    rows = connection.execute(_PLACES, (run_ids,)).fetchall()
+    return {run_id: (place, count) for run_id, place, count in rows if count > 1 and run_id in asked}
+
+
+def count_approvals(connection: sqlite3.Connection) -> int:
+    """Returns how many runs wait for an approval, also while other steps of them run."""
+    ((count,),) = connection.execute(_APPROVALS, (len(OF_TOOLS), OF_TOOLS))
+    return int(count)
 
 
 def condition(search: Search, filters: Mapping[str, str] = _FILTERS) -> str:
@@ -320,8 +354,8 @@ MOST_COUNTED = 100_000
 class Totals(Frozen):
     """
     Attributes:
-        statuses: how many runs there are of each. A run counts as waiting if anything of it waits for an approval. The
-            search's status narrows all fields but this.
+        statuses: how many runs there are of each. A run counts as waiting if anything of it waits for an approval, or
+            it waits for tools. The search's status narrows all fields but this.
         replays: of blames, which are no part of ``statuses``, but of tokens and costs. Of one batch all are runs.
         more: whether there are more runs than were counted.
         cost_usd: None if a price is unknown, which holds for ``unpriced`` runs. known_usd: of what has a price.

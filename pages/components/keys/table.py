@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 import streamlit as st
 from markupsafe import Markup
@@ -22,22 +21,23 @@ _ASKED, _FAULT, _SAID = "revoke-asked", "key-fault", "keys-said"
 _NOT_MADE = "key-not-made"
 _MODELS, _PROVIDERS, _USD, _TOKENS, _REQUESTS = "key-models", "key-providers", "key-usd", "key-tokens", "key-requests"
 _HEADS = ("Key", "May ask", "USD today", "Tokens today", "Created", "Last run")
-_ORIGIN = re.compile(r"https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_SHOWN_AT = re.compile(
+    r"(?P<above>https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._-]+)*?)(?:/keys)?/?"
+)
 _USUAL = "http://127.0.0.1:8501"
 
 
-def address() -> str:
-    """Returns the endpoint's address, below the one under which the browser shows this page."""
-    shown = urlsplit(str(st.context.url or ""))
-    origin = f"{shown.scheme}://{shown.netloc}"
-    if not _ORIGIN.fullmatch(origin):
-        return f"{_USUAL}/v1"
-    above = shown.path.rstrip("/").removesuffix("/keys")
-    return f"{origin}{above if re.fullmatch(r'(/[A-Za-z0-9._-]+)*', above) else ''}/v1"
+def endpoint(shown: str | None) -> str:
+    """Returns the endpoint's address, below the one under which the browser shows this page: anybody may have sent it.
+
+    It becomes part of commands that people paste, so it may hold nothing but a host and names.
+    """
+    found = _SHOWN_AT.fullmatch((shown or "").partition("?")[0].partition("#")[0])
+    return f"{found['above'] if found else _USUAL}/v1"
 
 
 def intro() -> None:
-    st.html(html(TEMPLATE, "intro", address=address()))
+    st.html(html(TEMPLATE, "intro", address=endpoint(st.context.url)))
 
 
 def rows(keys: Sequence[ServiceKey]) -> None:
@@ -224,5 +224,5 @@ curl {address}/chat/completions \\
 
 def usage() -> None:
     python, curl = st.tabs(["Python", "curl"])
-    python.code(_PYTHON.format(address=address()), language="python")
-    curl.code(_CURL.format(address=address()), language="bash")
+    python.code(_PYTHON.format(address=endpoint(st.context.url)), language="python")
+    curl.code(_CURL.format(address=endpoint(st.context.url)), language="bash")

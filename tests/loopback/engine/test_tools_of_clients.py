@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -199,6 +200,30 @@ def test_arguments_that_are_no_object_are_asked_for_again() -> None:
     trace, worker = once(broken, calling("weather"), tools=(WEATHER,))
     assert (trace.status, len(worker.calls)) == ("waiting", 2)
     assert trace.steps[0].attempts[0].error_code == "WorkerFailed"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "weather", "arguments": {"place": "Oslo"}}',
+        '```json\n{"name": "weather", "parameters": {"place": "Oslo"}}\n```',
+        '<tool_call>\n{"name": "weather", "arguments": {"place": "Oslo"}}\n</tool_call>',
+    ],
+)
+def test_a_small_model_of_this_machine_may_write_a_call_as_text(text: str) -> None:
+    spec: dict[str, Any] = {"provider": "gguf", "model": "m.gguf", "base_url": None}
+    worker = ScriptedWorker("a", **spec).then(text)
+    sink = MemorySink()
+    trace, _ = asyncio.run(run(worker, sink=sink, workflow=workflow_of(ASKS), tools=(WEATHER,)))
+    assert [call.arguments for call in trace.open_calls] == ['{"place": "Oslo"}']
+    assert (trace.steps[0].turns[0].text, [e for e in sink.events if e.kind == "step.delta"]) == ("", [])
+
+
+@pytest.mark.parametrize("text", ['{"n": 1}', '{"name": "rm", "arguments": {}}', "{ no JSON", "Plain.", "<b>x</b>"])
+def test_what_is_no_call_is_the_answer(text: str) -> None:
+    worker = ScriptedWorker("a", provider="gguf", model="m.gguf", base_url=None).then(text)
+    trace, _ = asyncio.run(run(worker, sink=MemorySink(), workflow=workflow_of(ASKS), tools=(WEATHER,)))
+    assert (trace.status, trace.answer) == ("completed", text)
 
 
 def test_a_tool_that_nobody_offered_is_not_called() -> None:

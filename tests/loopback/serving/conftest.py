@@ -10,11 +10,11 @@ import httpx2
 import pytest
 import uvicorn
 from cryptography.fernet import Fernet
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
+from starlette.types import ASGIApp
 
+from conductor_core.run.actor import Caller
 from conductor_core.serving import admission, app
-from conductor_core.serving.app import routes
+from conductor_core.serving.app import endpoint as endpoint_of
 from conductor_core.serving.gateway import Gateway
 from conductor_core.serving.guard import OwnPagesOnly
 from conductor_core.serving.served_models import ServedModel, ServedModels
@@ -30,7 +30,7 @@ class Endpoint:
     turns: FakeTurns
     keys: FakeKeys
     gateway: Gateway
-    app: Starlette
+    app: ASGIApp
     port: int
     client: httpx2.AsyncClient
 
@@ -72,15 +72,27 @@ def bearer(key: str | None) -> Mapping[str, str]:
     return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
+class Deletions:
+    """Remembers what was deleted."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+
+    def deleted(self, response_id: str) -> bool:
+        return response_id in self._ids
+
+    def delete(self, response_id: str, _caller: Caller) -> None:
+        self._ids.add(response_id)
+
+
 @pytest.fixture
 async def endpoint(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Endpoint]:
     monkeypatch.setattr(admission, "REVOKED_AFTER_S", 0.02)
     monkeypatch.setattr(app, "HEARTBEAT_S", 0.05)
     settings = Settings(allowed_hosts=("inspector.example",))
     turns, keys = FakeTurns(), FakeKeys()
-    gateway = Gateway(cast(Any, turns), ServedModels(settings, MODELS), keys, Fernet.generate_key())
-    guard = Middleware(OwnPagesOnly, names=lambda: settings.allowed_hosts)
-    app_ = Starlette(routes=routes(gateway), middleware=[guard])
+    gateway = Gateway(cast(Any, turns), ServedModels(settings, MODELS), keys, Fernet.generate_key(), Deletions())
+    app_ = OwnPagesOnly(endpoint_of(lambda: gateway), names=lambda: settings.allowed_hosts)
     server = uvicorn.Server(uvicorn.Config(app_, port=0, log_level="warning", lifespan="off"))
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn tells it by this flag alone

@@ -308,7 +308,7 @@ async def test_an_item_that_was_answered_can_be_named_later(endpoint: Endpoint) 
 
 _NAMES = st.sampled_from(
     ["v1", "chat", "completions", "responses", "messages", "models", "cancel", "input_items", "compact", "count_tokens",
-     "fugu", "resp_0123456789ab0123456789abcdef_0", "", "%2e%2e", "%00", "a\u202eb", "\ud800"],
+     "fugu", "resp_0123456789ab0123456789abcdef_0", "", "%2e%2e", "..%2f", "%5c", "%00", "a\u202eb", "\ud800"],
 )  # fmt: skip
 _HEADERS = st.dictionaries(
     st.sampled_from(["authorization", "x-api-key", "anthropic-version", "content-type", "content-encoding", "accept",

@@ -64,9 +64,13 @@ def test_a_database_of_before_gets_what_was_added_since_reads_the_same_and_verif
         store.delete(["late"], PAGE)
         assert not store.service_keys.any()
         store.service_keys.create("app", PAGE)
+        assert [run.run_id for run in store.conversation("new")] == ["new"]
+        assert not store.deleted_responses.deleted("resp_1")
     assert main(["verify", "--db", str(written)]) == 0, capsys.readouterr().out
     open_store(url).close()
     assert declared(written) == declared(path)
+    runs = before.pop("runs")[1].partition(",\n\tPRIMARY KEY")[0]
+    assert declared(path)["runs"][1].startswith(runs), "columns are only added"
     assert before.items() < declared(path).items()
 
 
@@ -79,8 +83,9 @@ def test_a_blank_database_and_an_older_one_get_the_same_changes(
     def without_places(cursor: sqlite3.Cursor) -> None:
         cursor.execute("DROP INDEX ix_search_places_run")
 
-    monkeypatch.setattr(schema, "CHANGES", (with_notes, without_places))
-    monkeypatch.setattr(schema, "HEAD", "0019")
+    newer = f"{int(schema.HEAD) + 2:04}"
+    monkeypatch.setattr(schema, "CHANGES", (*schema.CHANGES, with_notes, without_places))
+    monkeypatch.setattr(schema, "HEAD", newer)
     for _ in range(2):
         for each in (f"sqlite:///{written}", url):
             open_store(each).close()
@@ -89,7 +94,7 @@ def test_a_blank_database_and_an_older_one_get_the_same_changes(
     assert "ix_search_places_run" not in declared(path)
     monkeypatch.undo()
     for database in (written, path):
-        with pytest.raises(StoreError, match=r"newer version of this program \(schema 0019"):
+        with pytest.raises(StoreError, match=rf"newer version of this program \(schema {newer}"):
             open_store(f"sqlite:///{database}")
 
 
@@ -129,6 +134,7 @@ def test_the_tables_are_declared_once_for_sqlmodel_too(written: Path) -> None:
     assert {name: each.__table__.columns.keys() for name, each in schema.tables().items()} == {  # type: ignore[attr-defined]
         name: [column for column, *_ in of] for name, of in columns.items()
     }
+    open_store(f"sqlite:///{written}").close()  # which upgrades it
     with Session(create_engine(f"sqlite:///{written}")) as session:
         failed = session.exec(select(runs).where(runs.status == "failed")).one()  # type: ignore[attr-defined]
     assert (failed.run_id, failed.steps) == ("failed", 2)  # type: ignore[attr-defined]

@@ -42,7 +42,7 @@ COVERED = (
         "run_id sequence created_at_utc status task door conductor pool parent_run_id simulated plan_only topology "
         "agents steps steps_completed steps_reused steps_failed input_tokens output_tokens cost_usd duration_ms error "
         "batch_id batch_row known_usd cost_estimated actor purpose asked_for imported imported_answers recorded "
-        "batch_name batch_size",
+        "batch_name batch_size conversation_id",
         ROW,
     ),
     Covered(
@@ -71,6 +71,7 @@ COVERED = (
         "digest revoked_at_utc",
         "records, which have a digest of the row",
     ),
+    Covered("deleted_responses", "response_id run_id at_utc actor door", "records, which have a digest of the row"),
     Covered("commands", "id run_id kind at_utc payload", "the proof of the machine that sent it, and its record"),
     Covered("contents", "sha256 data", "each other, and the images that events name"),
     Covered(

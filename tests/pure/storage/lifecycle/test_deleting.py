@@ -49,7 +49,7 @@ def test_a_running_and_a_held_run_are_refused(url: str) -> None:
     }
     requested = ApprovalRequested(run_id="running", number=1, of="plan", path=(), rules=("plan",), identity="i")
     store.log.append_and_wait(requested, RunWaiting(run_id="running"))
-    waits = {"running": "it waits for an approval: deny or cancel it first"}
+    waits = {"running": "it waits: deny or cancel it first"}
     assert store.delete(["running"], PAGE).refused == waits
     store.hold(["held"], PAGE, held=False)
     assert store.delete(["held"], PAGE).run_ids == ["held"]
