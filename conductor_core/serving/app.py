@@ -411,6 +411,9 @@ class _Endpoint:
         except ClientDisconnect:
             log.info("%s %s: the client left", scope["method"], one_line(path, limit=100))
             return
+        except asyncio.CancelledError:  # by the server, which is stopping and would log a traceback
+            log.warning("%s %s: broken off, because the server stops", scope["method"], one_line(path, limit=100))
+            return
         except _Failed as failed:
             error, headers = failed.error, failed.headers
         except HTTPException as refused:
