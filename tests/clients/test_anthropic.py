@@ -199,6 +199,10 @@ def test_models_are_listed_in_anthropics_shape(client: Any) -> None:
     assert {"fugu", "fugu-ultra"} <= {model.id for model in listed}
     assert {model.type for model in listed} == {"model"}
     assert client.models.retrieve("fugu").display_name
+    with pytest.raises(anthropic.NotFoundError) as unknown:
+        client.models.retrieve("claude-0")
+    assert unknown.value.type == "not_found_error"
+    assert unknown.value.request_id
     with pytest.raises(anthropic.NotFoundError):
         client.messages.create(model="claude-0", max_tokens=10, messages=ASKED)
 

@@ -196,8 +196,9 @@ def test_calls_of_two_steps_that_wait_come_in_one_answer_and_each_step_gets_its_
 def test_results_are_taken_whole_and_once(client: Any, endpoint: Endpoint) -> None:
     first = client.chat.completions.create(model="fugu", messages=ASKED, tools=TOOLS, extra_body=parallel("once-only"))
     message = first.to_dict()["choices"][0]["message"]
-    with pytest.raises(openai.BadRequestError):
+    with pytest.raises(openai.BadRequestError) as half:
         client.chat.completions.create(model="fugu", messages=[*ASKED, *results(message, "sunny")], tools=TOOLS)
+    assert half.value.param == "messages"
     asked = [*ASKED, *results(message, "sunny", "noon")]
     second = client.chat.completions.create(model="fugu", messages=asked, tools=TOOLS).to_dict()
     again = client.chat.completions.create(model="fugu", messages=asked, tools=TOOLS).to_dict()

@@ -187,6 +187,9 @@ def test_calls_wait_for_their_results_and_go_on_in_the_same_run(
         {"type": "function_call_output", "call_id": call["call_id"], "output": said}
         for call, said in zip(calls, ("sun", "rain"), strict=True)
     ]
+    with pytest.raises(openai.BadRequestError) as half:
+        ask(input=given[:1], previous_response_id=first["id"])
+    assert half.value.param == "input"
     if how == "previous":
         second = ask(input=given, previous_response_id=first["id"])
     else:
