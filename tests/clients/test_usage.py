@@ -11,6 +11,7 @@ import pytest
 from tests.clients.endpoint import Endpoint, Used, plan, used, used_by_message
 
 WORKFLOWS = 200
+WITH_TOOLS = 30
 AT_ONCE = 4
 PATHS = {"chat": "chat/completions", "responses": "responses", "messages": "messages"}
 
@@ -30,8 +31,16 @@ def drawn(rng: random.Random) -> tuple[list[tuple[str, str, list[int]]], Used]:
     return steps, Used(*last, before[0], before[2], before[1])
 
 
-def body(shape: str, given: dict[str, Any], *, stream: bool) -> dict[str, Any]:
-    turns = [{"role": "user", "content": "Go on."}]
+ASKED = [{"role": "user", "content": "Go on."}]
+_LOOK: dict[str, Any] = {"name": "look", "parameters": {"type": "object"}}
+TOOLS: dict[str, Any] = {
+    "chat": {"type": "function", "function": _LOOK},
+    "responses": {"type": "function", **_LOOK},
+    "messages": {"name": "look", "input_schema": {"type": "object"}},
+}
+
+
+def body(shape: str, given: dict[str, Any], *, stream: bool, turns: list[dict[str, Any]] = ASKED) -> dict[str, Any]:
     own: dict[str, Any] = {"input": turns} if shape == "responses" else {"messages": turns}
     if shape == "messages":
         own["max_tokens"] = 1000
@@ -59,6 +68,23 @@ def answer_in(shape: str, response: httpx.Response, *, stream: bool) -> dict[str
     (told,) = (event for event in events if event["type"] == "message_delta")
     assert events[-1]["type"] == "message_stop"
     return {"usage": told["usage"], "conductor": events[-1]["conductor"]}
+
+
+def results_in(shape: str, answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the turns that answer a whole answer's calls; none if it has no calls."""
+    if shape == "chat":
+        message = answer["choices"][0]["message"]
+        calls = message.get("tool_calls") or []
+        brought = [{"role": "tool", "tool_call_id": call["id"], "content": "seen"} for call in calls]
+        return [message, *brought] * bool(calls)
+    if shape == "responses":
+        calls = [item for item in answer["output"] if item["type"] == "function_call"]
+        brought = [{"type": "function_call_output", "call_id": call["call_id"], "output": "seen"} for call in calls]
+        return [*answer["output"], *brought] * bool(calls)
+    calls = [block for block in answer["content"] if block["type"] == "tool_use"]
+    brought = [{"type": "tool_result", "tool_use_id": call["id"], "content": "seen"} for call in calls]
+    said = {"role": "assistant", "content": answer["content"]}
+    return [said, {"role": "user", "content": brought}] * bool(calls)
 
 
 @pytest.mark.timeout(600)  # on a busy machine
@@ -93,3 +119,40 @@ def test_usage_equals_the_trace_in_every_shape(endpoint: Endpoint) -> None:
     for run_id, expected in found[::100]:
         usage = endpoint.show(run_id)["usage"]
         assert usage["cached_input_tokens"] == expected.cached + expected.orchestration_cached
+
+
+@pytest.mark.timeout(600)  # on a busy machine
+def test_the_usage_of_all_responses_of_a_run_adds_up_to_its_trace(endpoint: Endpoint) -> None:
+    """Steps call tools, some several times over; each round of results is a request and a response of its own."""
+    rng = random.Random(21)
+    workflows = []
+    for _ in range(WITH_TOOLS):
+        steps, _ = drawn(rng)
+        called = [" ".join(["[[call look {}]]"] * rng.choice((0, 1, 2))) for _ in steps]
+        workflows.append(
+            [(agent, f"{said} {call}", reads) for (agent, said, reads), call in zip(steps, called, strict=True)]
+        )
+    cases = [(each, shape) for each in workflows for shape in PATHS]
+
+    def ask(case: tuple[list[tuple[str, str, list[int]]], str]) -> tuple[str, int, int]:
+        steps, shape = case
+        turns, given, spent, ids = ASKED, plan(*steps), [0, 0], set()
+        while True:
+            asked = body(shape, given, stream=False, turns=turns) | {"tools": [TOOLS[shape]]}
+            answer = answer_in(shape, http.post(f"{endpoint.url}/{PATHS[shape]}", json=asked), stream=False)
+            total = answer["conductor"]["usage"]
+            spent = [spent[0] + total["input_tokens"], spent[1] + total["output_tokens"]]
+            ids.add(answer["conductor"]["trace_id"])
+            if shape != "messages":
+                assert used(answer).total == total["total_tokens"]
+            if not (more := results_in(shape, answer)):
+                break
+            turns, given = [*turns, *more], {}
+        (run_id,) = ids
+        return run_id, spent[0], spent[1]
+
+    with httpx.Client(timeout=60) as http, ThreadPoolExecutor(AT_ONCE) as threads:
+        found = list(threads.map(ask, cases))
+    recorded = {run["run_id"]: run["usage"] for run in endpoint.runs()}
+    for run_id, read, written in found:
+        assert (recorded[run_id]["input_tokens"], recorded[run_id]["output_tokens"]) == (read, written)
