@@ -318,7 +318,7 @@ class Turns:
             raise gone
         if outcome.calls:
             ids = ", ".join(call.call_id for call in outcome.calls)
-            raise ApiError(400, f"No tool output found for {ids}.", code="missing_tool_output", param="input")
+            raise ApiError(400, f"No tool output found for {ids}.", code="missing_tool_output", param="messages")
         if outcome.status == "in_progress":
             raise ApiError(400, "The previous response is still in progress.", param="previous_response_id")
         said = (Message(role="assistant", content=outcome.text),) if outcome.text else ()
@@ -371,7 +371,7 @@ class Turns:
         if brought & still:
             if missing := sorted(still - brought):
                 message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
-                raise ApiError(400, message, code="missing_tool_output", param="input")
+                raise ApiError(400, message, code="missing_tool_output", param="messages")
             if await self._send(asked, caller, waiting, still):
                 return Turn(self, trace.run_id, waiting.number_of_wait(still) + 1, caller)
             return None
@@ -379,7 +379,7 @@ class Turns:
         missing = sorted(group - brought)
         if missing:
             message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
-            raise ApiError(400, message, code="missing_tool_output", param="input")
+            raise ApiError(400, message, code="missing_tool_output", param="messages")
         number = waiting.number_of_wait(group) + 1
         if waiting.same_as_recorded(group):
             outcomes = await asyncio.to_thread(self.outcomes, trace.run_id)

@@ -26,7 +26,8 @@ POSTS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
 def error_of(response: httpx2.Response) -> dict[str, object]:
     """The error, after its whole shape was checked against its path."""
     document = response.json()
-    if response.request.url.path.startswith("/v1/messages"):
+    path, of_anthropic = response.request.url.path, "anthropic-version" in response.request.headers
+    if path.startswith("/v1/messages") or (path.startswith("/v1/models") and of_anthropic):
         assert set(document) == {"type", "error", "request_id"}
         assert document["type"] == "error"
         assert set(document["error"]) == {"type", "message"}
@@ -260,6 +261,8 @@ async def test_models_in_both_shapes(endpoint: Endpoint) -> None:
     assert (one.status_code, one.json()["id"], one.json()["object"]) == (200, "owner/big", "model")
     one = await endpoint.client.get("/v1/models/claude-small", headers=headers)
     assert (one.json()["id"], one.json()["type"]) == ("claude-small", "model")
+    unknown = await endpoint.client.get("/v1/models/claude-none", headers=headers)
+    assert (unknown.status_code, error_of(unknown)["type"]) == (404, "not_found_error")
     unknown = await endpoint.post(model="gpt-none")
     assert (unknown.status_code, error_of(unknown)["code"]) == (404, "model_not_found")
 
