@@ -4,7 +4,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt
+from pydantic import AwareDatetime, NonNegativeFloat, NonNegativeInt
 
 from conductor_core.chat.messages import (
     Message,
@@ -42,7 +42,8 @@ class ToolTurn(Frozen):
         text: what the worker said beside. calls: with the ids by which their results come.
         results: in any order; None: they are waited for. said: what the client added to them.
         agent: who was asked; None: the step's own worker.
-        called_ms, returned_ms: when, by the run's clock.
+        called_ms, returned_ms: when, by the run's clock, which stands while the run waits.
+        called_at_utc, returned_at_utc: when; None: nobody knows.
     """
 
     text: str = ""
@@ -54,6 +55,15 @@ class ToolTurn(Frozen):
     cost_usd: float | None = 0.0
     called_ms: NonNegativeFloat = 0.0
     returned_ms: NonNegativeFloat | None = None
+    called_at_utc: AwareDatetime | None = None
+    returned_at_utc: AwareDatetime | None = None
+
+    @property
+    def waited_ms(self) -> float | None:
+        """How long the tools took; None: nobody knows."""
+        if self.called_at_utc is None or self.returned_at_utc is None:
+            return None
+        return max(0.0, (self.returned_at_utc - self.called_at_utc).total_seconds() * 1000)
 
     @property
     def messages(self) -> tuple[Message, ...]:
