@@ -114,7 +114,9 @@ def _that_waits(store: Store, run_id: str) -> tuple[RunTrace, int]:
     if trace.ended:
         raise RunHasEnded(f"run {trace.run_id} has already ended: {run_word(trace.status)}")
     if not trace.asked_for:
-        raise BadInput(f"run {trace.run_id} does not wait for an approval: {run_word(trace.status)}")
+        tools = trace.status == "waiting"
+        how = "it waits for its client's tools" if tools else run_word(trace.status)
+        raise BadInput(f"run {trace.run_id} does not wait for an approval: {how}")
     return trace, sequence
 
 

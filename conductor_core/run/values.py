@@ -66,19 +66,21 @@ class ToolTurn(Frozen):
         return max(0.0, (self.returned_at_utc - self.called_at_utc).total_seconds() * 1000)
 
     @property
+    def call_message(self) -> Message:
+        """What the worker said and called, as it is told it again."""
+        text: tuple[Part, ...] = (TextPart(text=self.text),) if self.text.strip() else ()
+        calls = tuple(ToolCallPart(call_id=c.call_id, name=c.name, arguments=c.arguments) for c in self.calls)
+        return Message(role="assistant", content=(*text, *calls))
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """The turn as the worker is told it. Raises: ValueError while it waits for results."""
         if self.results is None:
             raise ValueError("the tools of this turn have not returned")
-        text: tuple[Part, ...] = (TextPart(text=self.text),) if self.text.strip() else ()
-        calls = tuple(ToolCallPart(call_id=c.call_id, name=c.name, arguments=c.arguments) for c in self.calls)
         by_id = {result.call_id: result for result in self.results}
         results = tuple(by_id[call.call_id] for call in self.calls)
         said: tuple[Part, ...] = (TextPart(text=self.said),) if self.said.strip() else ()
-        return (
-            Message(role="assistant", content=(*text, *calls)),
-            Message(role="user", content=(*results, *said)),
-        )
+        return self.call_message, Message(role="user", content=(*results, *said))
 
 
 class Limits(Frozen):
