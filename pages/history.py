@@ -113,9 +113,7 @@ def _newer() -> None:
         st.session_state[DAY] = None
 
 
-def _rows(
-    search: str | None, status: str | None, batch: str | None, conversation: str | None
-) -> list[table.Entry]:
+def _rows(search: str | None, status: str | None, batch: str | None, conversation: str | None) -> list[table.Entry]:
     """Returns the rows of the page and the first of the next. Runs of batches stand alone if anything is chosen.
 
     Replays never do, unless their blame was opened: a hundred of them would hide all else.
@@ -160,7 +158,8 @@ def _batch_head(batch_id: str) -> None:
 def _conversation_head(begun: str) -> None:
     with across("conversation-head"):
         button("All runs", "all-runs", table.go_to_conversation, None, icon="arrow_back")
-        count = current().store.turn_numbers([begun]).get(begun, (1, 1))[1]
+        newest = current().store.runs(limit=1, conversation=begun)
+        count = sum(current().store.turn_numbers([run.run_id]).get(run.run_id, (1, 1))[1] for run in newest)
         st.markdown(f"**Conversation** of {plural(count, 'turn')} that began with run {inert(begun[:60])}")
 
 

@@ -69,9 +69,7 @@ def show() -> None:
     if run_id is not None or not asks:
         related = kin(trace, tree_words) if trace is not None and fault is None and stop is None else None
         turns = conversation.turns(trace) if trace is not None and fault is None and stop is None else None
-        _workspace(
-            trace, readable=fault is None, opened=run_id is not None, first=first, related=related, turns=turns
-        )
+        _workspace(trace, readable=fault is None, opened=run_id is not None, first=first, related=related, turns=turns)
     if trace is not None and fault is None and stop is None:
         conversation.follow(trace)
     plans_dialog()

@@ -36,8 +36,9 @@ def waiting(db: options.Db = None, as_json: options.AsJson = False) -> int:
         lines += [f"{head}  {one_line(trace.task, 80)}"]
         lines += [f"  {live.asked(approval)} · gate {', '.join(approval.rules)}" for approval in trace.asked_for]
     for trace in for_tools:
-        since = "" if trace.waiting_since_utc is None else f"  since {trace.waiting_since_utc:%Y-%m-%d %H:%M:%S} UTC"
-        lines.append(f"{one_line(trace.run_id, 60)}{since}  {one_line(trace.task, 80)}")
+        at = trace.waiting_since_utc
+        head = one_line(trace.run_id, 60) + ("" if at is None else f"  since {at:%Y-%m-%d %H:%M:%S} UTC")
+        lines.append(f"{head}  {one_line(trace.task, 80)}")
         names = ", ".join(dict.fromkeys(one_line(call.name, 40) for call in trace.open_calls))
         lines.append(f"  its client's tools: {names} · asked by {one_line(trace.caller.in_words, 80)}")
     print_either(as_json, lambda: {"waiting": [_document(trace) for trace in [*found, *for_tools]]}, lambda: lines)

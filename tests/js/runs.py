@@ -191,7 +191,7 @@ def called(at_ms: float, *calls: ToolCall, text: str = "") -> ev.ToolCalled:
 
 def with_tools(name: str = "weather", given: str = '{"place": "Oslo"}', said: str = "Let me look.") -> list[Event]:
     """A run that waits for two tools, then for one, whose step then answers in a wrong form and is corrected."""
-    system = Message(role="system", content="Be brief.\nBe kind.\nBe exact.\nBe calm.\nBe here.\nBe there.\nBe back.\nEnd.")
+    system = Message(role="system", content="Be brief.\n" + "Be kind.\n" * 6 + "End.")
     before = (Message(role="user", content="Hello."), Message(role="assistant", content=f"Good day. {HOSTILE}"))
     asked = Message(role="user", content="Solve: Rain?")
     client = ClientRequest(api="responses", model="fugu-ultra")

@@ -28,7 +28,10 @@ test("turns are shown in order as they come, then the output", async () => {
   assert.equal(page.named("Output", ".inspector [role=tab]").getAttribute("aria-selected"), "true")
   const turns = () => page.texts(".inspector .turn")
   assert.equal(turns().length, 1)
-  assert.match(turns()[0], /^Turn 115 tok · \$0\.2500 ?Let me look\..*weather.*"place": "Oslo".*Waits for the client since/)
+  assert.match(
+    turns()[0],
+    /^Turn 115 tok · \$0\.2500 ?Let me look\..*weather.*"place": "Oslo".*Waits for the client since/,
+  )
   const first = page.find(".inspector .turn .tool-call")
   for (const message of waits.slice(1)) page.view.receive(message)
   await becomes(() => /Completed/.test(page.text(".bar .status")))
@@ -65,14 +68,20 @@ test("what it saw has the system text, the conversation, and the turns as they w
     ["user", "assistant", "assistant", "user", "assistant", "user"],
   )
   await page.tab("Messages", ".inspector")
-  assert.match(page.text(".inspector-body"), /Exactly as sent: 4 messages.*Sent after these with later calls: 6 messages/)
+  assert.match(
+    page.text(".inspector-body"),
+    /Exactly as sent: 4 messages.*Sent after these with later calls: 6 messages/,
+  )
   assert.match(page.texts(".inspector .message").at(-1), /Write JSON\.$/)
 })
 
 test("a correction shows what the worker was told", async () => {
   const page = await show(runs.tools)
   assert.match(page.text(".inspector .notice"), /not JSON; told so, and asked again/)
-  assert.match(page.text(".inspector-body"), /What attempt 1 wrote ?It is 7\.What the worker was told then ?Write JSON\./)
+  assert.match(
+    page.text(".inspector-body"),
+    /What attempt 1 wrote ?It is 7\.What the worker was told then ?Write JSON\./,
+  )
 })
 
 test("how the request came is with the plan", async () => {

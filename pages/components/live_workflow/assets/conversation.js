@@ -58,7 +58,13 @@ export class Conversation {
         tabindex: current ? "0" : "-1",
         onclick,
       },
-      el("span", { class: "asked", dir: "auto" }, el("span", { class: "number" }, `${number}`), " ", apart(visible(task))),
+      el(
+        "span",
+        { class: "asked", dir: "auto" },
+        el("span", { class: "number" }, `${number}`),
+        " ",
+        apart(visible(task)),
+      ),
       el(
         "span",
         { class: "said-short muted" },
@@ -73,7 +79,10 @@ export class Conversation {
   bring(focus) {
     const card = this.list.querySelector("[aria-current]")
     if (!card) return
-    this.list.scrollLeft = Math.max(0, card.offsetLeft - this.list.offsetLeft - (this.list.clientWidth - card.offsetWidth) / 2)
+    this.list.scrollLeft = Math.max(
+      0,
+      card.offsetLeft - this.list.offsetLeft - (this.list.clientWidth - card.offsetWidth) / 2,
+    )
     if (focus) card.focus({ preventScroll: true })
   }
 

@@ -180,7 +180,9 @@ function prompt(body, { onRead }) {
   return (model, step) => {
     const sent = roundOf(model, step)?.messages ?? []
     once(list, `${model.run?.run_id}|${step?.path}|${sent.length}`, () =>
-      sent.length ? messageList(sent, "Exactly as sent", onRead) : [el("p", { class: "muted" }, "No Conductor was asked.")],
+      sent.length
+        ? messageList(sent, "Exactly as sent", onRead)
+        : [el("p", { class: "muted" }, "No Conductor was asked.")],
     )
   }
 }

@@ -104,12 +104,19 @@ function saw(body, { onSelect, onRead }) {
 function toldParts(model, step, onRead) {
   const system = step.messages.filter(({ role }) => role === "system")
   const before = earlierTurns(model, step)
-  const words = (messages) => messages.map(({ content }) => inWords(content)).join("\n\n")
-  const size = (messages) => plural(messages.reduce((sum, each) => sum + contentTokens(each.content), 0), "token")
+  const words = (told) => told.map(({ content }) => inWords(content)).join("\n\n")
+  const size = (told) =>
+    plural(
+      told.reduce((sum, each) => sum + contentTokens(each.content), 0),
+      "token",
+    )
   const text = words(system)
   return [
     ...(system.length
-      ? [section("System text", `≈ ${size(system)}`), el("div", { class: "told-text" }, folded(text, "System text", onRead, { lines: 3 }))]
+      ? [
+          section("System text", `≈ ${size(system)}`),
+          el("div", { class: "told-text" }, folded(text, "System text", onRead, { lines: 3 })),
+        ]
       : []),
     ...(before.length
       ? [
@@ -131,14 +138,14 @@ export function earlierTurns(model, step) {
 // So many of the last turns of a conversation are shown at first.
 const LAST_TURNS = 2
 
-function foldedTurns(messages, onRead) {
+function foldedTurns(before, onRead) {
   const list = el("div", { class: "told-list" })
   const more = el("button", { type: "button", class: "more" })
-  let open = messages.length <= LAST_TURNS
+  let open = before.length <= LAST_TURNS
   const draw = () => {
-    const shown = open ? messages : messages.slice(-LAST_TURNS)
+    const shown = open ? before : before.slice(-LAST_TURNS)
     list.replaceChildren(...shown.map((message) => saidBox(message, onRead)))
-    setText(more, open ? "Fold" : `Show all ${count(messages.length)} turns`)
+    setText(more, open ? "Fold" : `Show all ${count(before.length)} turns`)
     more.setAttribute("aria-expanded", open ? "true" : "false")
   }
   more.hidden = open

@@ -151,7 +151,15 @@ export class LiveWorkflow {
       may: () => Boolean(this.runId) && PACKED === null,
       onChange: () => this.queue(),
     })
-    this.root.append(this.presenting.element, this.conversation.element, this.bar.element, this.notice, this.how, stage, this.reader.element)
+    this.root.append(
+      this.presenting.element,
+      this.conversation.element,
+      this.bar.element,
+      this.notice,
+      this.how,
+      stage,
+      this.reader.element,
+    )
     this.watching = takePlace(parent, this.root, MOST_ABOVE_PX)
     this.reset()
     this.travels = () => this.travelled()
