@@ -1,5 +1,6 @@
 """The conversation that a run belongs to, for the strip above it."""
 
+from contextlib import suppress
 from typing import Any
 
 from conductor_core.errors import StoreError
@@ -35,7 +36,9 @@ def turns(trace: RunTrace) -> list[dict[str, Any]] | None:
 
 def follow(trace: RunTrace) -> None:
     """Draws the page anew when a turn of the conversation has begun or ended."""
-    if _may_have_others(trace):
+    if not _may_have_others(trace):
+        return
+    with suppress(StoreError):  # the strip says what is wrong
         before = _state(_runs(trace))
         rerun_when(lambda: _state(_runs(trace)) != before, _FOLLOWED_S)
 

@@ -15,7 +15,7 @@ export class Conversation {
     Object.assign(this, { onOpen, onRead })
     this.title = el("b")
     this.readers = el("div", { class: "readers muted" })
-    this.list = el("div", { class: "turn-cards", role: "list" })
+    this.list = el("div", { class: "turn-cards" })
     this.list.addEventListener("keydown", (event) => this.key(event))
     const head = el("div", { class: "turns-head" }, this.title, this.readers)
     this.element = el("nav", { class: "conversation", "aria-label": "Conversation", hidden: true }, head, this.list)
@@ -49,7 +49,6 @@ export class Conversation {
       "a",
       {
         class: newest ? "turn-card newest" : "turn-card",
-        role: "listitem",
         href: `?${new URLSearchParams({ run })}`,
         target: "_self",
         title: words.join("\n"),
@@ -94,13 +93,14 @@ export class Conversation {
     const before = model.run?.turns_before.length ?? 0
     once(this.readers, JSON.stringify([before, planned, named.map(({ path, agent }) => [path, agent])]), () => {
       if (!before || (!planned && !steps.length)) return ["The first turn"].filter(() => !before)
+      const what = named.length > 1 ? "steps " : "step "
       const button = (words, key, title) =>
         el("button", { type: "button", class: "quiet", title, onclick: () => this.onRead(key) }, words)
       const of = (step) => button(pathKey(step.path), pathKey(step.path), `What ${isolated(step.agent)} saw of it`)
       return [
         "Read by ",
         ...(planned ? [button("the Conductor", null, "What the Conductor read of it")] : []),
-        ...named.flatMap((step, at) => [at ? "" : planned ? " and step " : "step ", of(step)]),
+        ...named.flatMap((step, at) => [at ? ", " : planned ? ` and ${what}` : what, of(step)]),
         steps.length > named.length ? "…" : "",
       ]
     })

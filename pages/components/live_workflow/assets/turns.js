@@ -26,7 +26,17 @@ export function turnList(body, { onRead }) {
       const state = `${turn.results !== null}|${step.status}`
       once(body.children[index], state, () => turnParts(step, turn, index, onRead))
     })
+    bring(body, step.status === "running" ? turns.length : 0)
   }
+}
+
+// Scrolls the panel to a turn that has just come, unless somebody reads there.
+function bring(body, count) {
+  const scroller = body.closest(".inspector-scroll")
+  const comes = count > 1 && body.brought !== count
+  body.brought = count
+  if (comes && scroller && !scroller.matches(":hover, :focus-within"))
+    scroller.scrollTop = body.lastChild.offsetTop - scroller.offsetTop
 }
 
 function turnParts(step, turn, index, onRead) {
