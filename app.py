@@ -1,4 +1,4 @@
-"""The inspector as one ASGI app: Streamlit's pages, our own routes, and the session that they share."""
+"""The inspector as one ASGI app: Streamlit's pages, our own routes, the endpoint, and the session that they share."""
 
 import sys
 

@@ -81,6 +81,10 @@ class Settings(BaseSettings):
         description="Host names, separated by commas, that the pages accept beside `localhost` and IP addresses. "
         "Behind a reverse proxy, name its host here and let it pass `Host` on.",
     )
+    inspector_url: str = Field(
+        "http://127.0.0.1:8501",
+        description="Where the inspector shows runs: answers of `conductor serve` name each run's page there.",
+    )
     key_variables: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="Variables, separated by commas, whose values may be sent as keys although their names lack KEY, "
@@ -246,6 +250,21 @@ class Settings(BaseSettings):
         if parts.username is not None or parts.password is not None:
             raise ValueError("an address must not hold a user or password; use OTEL_EXPORTER_OTLP_HEADERS")
         return given if parts.path not in ("", "/") else parts._replace(path="/v1/traces").geturl()
+
+    @field_validator("inspector_url")
+    @classmethod
+    def _check_address(cls, given: str) -> str:
+        """Raises: ValueError if it is no address of a page."""
+        parts = urlsplit(given)
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.username is not None
+            or not given.isascii()
+            or not given.isprintable()
+        ):
+            raise ValueError(f"{given!r} is not an address; give one like http://127.0.0.1:8501")
+        return given.rstrip("/")
 
     @property
     def pools_folder(self) -> Path:

@@ -470,8 +470,11 @@ def ready(
 
 
 @contextmanager
-def opened_engine(store: "Store", settings: Settings) -> "Iterator[EngineHost]":
-    """Opens the engine, which writes to ``store``. On closing it cancels what still runs. Raises: StoreError."""
+def opened_engine(store: "Store", settings: Settings, *, serves: bool = False) -> "Iterator[EngineHost]":
+    """Opens the engine, which writes to ``store``. On closing it cancels what still runs. Raises: StoreError.
+
+    ``serves``: nobody waits for its results, and it goes on with every run about which somebody decides.
+    """
     if store.refusal is not None:
         raise store.refusal
     from conductor_core.engine.host import EngineHost
@@ -481,9 +484,9 @@ def opened_engine(store: "Store", settings: Settings) -> "Iterator[EngineHost]":
         from conductor_core.export.otel import open_traces, watched
 
         traces = open_traces(settings, lambda run_id: [stored.event for stored in store.events(run_id)])
-        host = EngineHost(watched(store.log, traces), settings, store)
+        host = EngineHost(watched(store.log, traces), settings, store, awaited=not serves, carries_on_all=serves)
     else:
-        host = EngineHost(store.log, settings, store)
+        host = EngineHost(store.log, settings, store, awaited=not serves, carries_on_all=serves)
     try:
         yield host
     finally:

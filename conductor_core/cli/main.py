@@ -58,6 +58,7 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
         "Measure which step, and which access granted or withheld, decided the answer of RUN_ID.",
     ),
     "ui": ("ui:ui", "Serve the inspector for a browser: ask, watch, edit, re-run."),
+    "serve": ("serve:serve", "Serve runs as models to clients of OpenAI's and Anthropic's APIs, without the pages."),
     "export": (
         "export:export",
         "Write RUN_ID as a page that opens without a server, or its plan as lists, JSON, a picture or a script.",

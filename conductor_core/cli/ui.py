@@ -27,7 +27,7 @@ Open = Annotated[bool, typer.Option("--open", help="Open it in a browser.")]
 
 def ui(port: Port = 8501, host: Host = "127.0.0.1", open_browser: Open = False) -> int:
     script = app_script()
-    _check_free(host, port)
+    check_free(host, port)
     # -P keeps a folder named like a package, where the command was typed, from being imported in its place.
     words = [sys.executable, "-P", "-m", "streamlit", "run", str(script), f"--server.port={port}"]
     words += [f"--server.address={host}", f"--server.headless={str(not open_browser).lower()}"]
@@ -46,7 +46,8 @@ def app_script() -> Path:
     raise BadInput("the page's app.py is not installed. Install conductor-inspector again, from a wheel or a checkout")
 
 
-def _check_free(host: str, port: int) -> None:
+def check_free(host: str, port: int) -> None:
+    """Raises: BadInput if nobody can listen there."""
     try:
         # An empty host, which an unset variable of a script leaves, would listen on all addresses.
         socket.getaddrinfo(host.strip() or "no address", port)

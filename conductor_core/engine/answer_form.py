@@ -2,11 +2,14 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
 
 from conductor_core.chat.messages import AnswerRules
 
 _FENCE = re.compile(r"\s*```[A-Za-z]*\s*\n(?P<inside>.*?)\n?\s*```\s*", re.DOTALL)
+PATTERN_S = 0.2
 MOST_SAID = 600
 """Characters of a fault that a model is told."""
 
@@ -28,17 +31,42 @@ def form_fault(text: str, rules: AnswerRules) -> str | None:
     if rules.form == "json":
         return None if isinstance(said, dict) else "it is not a JSON object"
     # Imported when used: most answers have no form.
-    from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError, best_match
     from referencing.exceptions import Unresolvable
 
     try:
-        found = best_match(Draft202012Validator(dict(rules.json_schema or {})).iter_errors(said))
+        found = best_match(_validator()(dict(rules.json_schema or {})).iter_errors(said))
     except (SchemaError, Unresolvable, RecursionError) as error:
         return f"the schema itself cannot be checked: {type(error).__name__}"
     if found is None:
         return None
     return f"at {found.json_path} it does not fit the schema: {found.message}"[:MOST_SAID]
+
+
+@cache
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    return extend(Draft202012Validator, {"pattern": _pattern})
+
+
+def _pattern(validator: Any, pattern: str, said: Any, _schema: object) -> Iterator[Exception]:
+    """Checks a client's pattern for a moment only: some take longer than anybody waits."""
+    import regex
+    from jsonschema.exceptions import ValidationError
+
+    if not validator.is_type(said, "string"):
+        return
+    try:
+        found = regex.search(pattern, said, timeout=PATTERN_S)
+    except TimeoutError:
+        yield ValidationError(f"the pattern {pattern!r} takes too long to check")
+    except regex.error:
+        yield ValidationError(f"the pattern {pattern!r} cannot be read")
+    else:
+        if found is None:
+            yield ValidationError(f"{said!r} does not match {pattern!r}")
 
 
 def correction(fault: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from conductor_core.chat.messages import (
+    HERE,
     IN_WORDS,
     CallTerms,
     Finished,
@@ -27,6 +28,7 @@ from conductor_core.engine.budgets import LiveCall, longest_usd
 from conductor_core.engine.calls import CallSequence, NextCall, RunState, name_the_limit
 from conductor_core.engine.prompts import StepInput, digest_text, loaded
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
+from conductor_core.engine.written_calls import may_be_calls, written_calls
 from conductor_core.errors import (
     ContentMissing,
     InspectorError,
@@ -171,6 +173,8 @@ class StepCall:
         self._output_characters = 0
         self._first_token_ms: float | None = None
         self._stops = StopTexts(self._step_input.terms.rules.stop)
+        self._may_write_calls = bool(self._step_input.terms.tools) and self._spec.provider in HERE
+        self._held = ""
 
     async def _attempt(self) -> Finished:
         """Makes one call, once the shared cost cap has room for it. Raises: WorkerError."""
@@ -209,8 +213,7 @@ class StepCall:
                 with watching(self._recorder.progress(self._progress_event)):
                     async for chunk in stream:
                         if isinstance(chunk, Finished):
-                            self._say(self._stops.rest())
-                            return self._checked(chunk)
+                            return self._checked(self._with_written_calls(chunk))
                         if isinstance(chunk, TextWasReasoning):
                             self._reasoning, self._text = [*self._reasoning, *self._text], []
                             self._moved = True
@@ -220,7 +223,8 @@ class StepCall:
                             continue
                         self._say(self._stops.feed(whole_characters(chunk.text)))
                         if self._stops.hit is not None:
-                            return Finished(finish_reason="stop", stop_text=self._stops.hit)
+                            ended = Finished(finish_reason="stop", stop_text=self._stops.hit)
+                            return self._with_written_calls(ended)
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -376,7 +380,23 @@ class StepCall:
         )
 
     def _say(self, text: str) -> None:
+        """Takes a piece of the answer. What may be calls of tools, written as text, is held back until it is whole."""
+        if self._may_write_calls:
+            text = self._held + text
+            self._held = text if may_be_calls(text) else ""
+            if self._held:
+                return
+            self._may_write_calls = False
         self._receive(text, reasoning=False)
+
+    def _with_written_calls(self, finished: Finished) -> Finished:
+        """Takes the rest of the answer, unless it is nothing but calls of tools that the model wrote as text."""
+        rest, names = self._stops.rest(), {tool.name for tool in self._terms.tools}
+        self._held += rest if self._may_write_calls else ""
+        if self._may_write_calls and not finished.tool_calls and (calls := written_calls(self._held, names)):
+            return finished.model_copy(update={"tool_calls": calls, "finish_reason": "tool_calls"})
+        self._receive(self._held if self._may_write_calls else rest, reasoning=False)
+        return finished
 
     def _receive(self, text: str, *, reasoning: bool) -> None:
         if not text:

@@ -38,7 +38,15 @@ from typing import Any
 
 import httpx2
 
-from conductor_core.chat.messages import Message
+from conductor_core.chat.messages import (
+    Content,
+    Message,
+    Part,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    in_words,
+)
 from conductor_core.chat.progress import Notify, Progress, watcher
 from conductor_core.files import UNFINISHED, FileLock
 from conductor_core.inference.found import described
@@ -526,7 +534,22 @@ class Turn:
 
     async def inert(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Breaks up control tokens in texts, so that the words of a person or a model cannot open a new turn."""
-        return tuple([Message(role=turn.role, content=await self._inert(turn.text)) for turn in messages])
+        return tuple([Message(role=turn.role, content=await self._inert_content(turn)) for turn in messages])
+
+    async def _inert_content(self, turn: Message) -> Content:
+        """Calls of tools and their results stay parts, which the model's template knows; all else becomes text."""
+        if isinstance(turn.content, str) or not any(isinstance(p, ToolCallPart | ToolResultPart) for p in turn.content):
+            return await self._inert(turn.text)
+        parts: list[Part] = []
+        for part in turn.content:
+            match part:
+                case ToolCallPart():
+                    parts.append(part.model_copy(update={"arguments": await self._inert(part.arguments)}))
+                case ToolResultPart():
+                    parts.append(part.model_copy(update={"text": await self._inert(part.text)}))
+                case _:
+                    parts.append(TextPart(text=await self._inert(in_words((part,)))))
+        return tuple(parts)
 
     async def _inert(self, text: str) -> str:
         for _ in range(_ROUNDS):

@@ -7,12 +7,12 @@ few seconds while a response of it is being made, so a revoked one stops soon.
 import asyncio
 import ipaddress
 import re
-import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from time import monotonic
 from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
@@ -114,7 +114,7 @@ class Admission:
         """Counts one request of a key. Raises: ApiError 429 if it had too many in the last minute."""
         if client.key is None or (most := client.key.requests_per_minute) is None:
             return
-        asked, now = self._use(client.key).asked, time.monotonic()
+        asked, now = self._use(client.key).asked, monotonic()
         while asked and asked[0] <= now - _MINUTE_S:
             asked.popleft()
         if len(asked) >= most:

@@ -5,30 +5,31 @@ request -> guard -> key -> body -> served model -> limits of the key -> a place 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from conductor_core.errors import BadInput, StoreError, UnknownRun
+from conductor_core.errors import BadInput, StoreError
 from conductor_core.privacy.masking import one_line
-from conductor_core.run.actor import Caller
-from conductor_core.run.service_key import Keys
-from conductor_core.serving import responses
-from conductor_core.serving.admission import RETRY_S, Admission, Allowance, Client, needs_key, refuse_key_in_address
+from conductor_core.serving import chat, messages, responses
+from conductor_core.serving.admission import RETRY_S, Allowance, Client, needs_key, refuse_key_in_address
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
-from conductor_core.serving.outcome import Beat, Began, Ended, Outcome, Part, named
-from conductor_core.serving.replies import ROOT, Json, api_of, id_headers, new_request_id, refusal
-from conductor_core.serving.served_models import ServedModel, ServedModels, listed, listed_for_anthropic
-from conductor_core.serving.turns import Turn, Turns
+from conductor_core.serving.gateway import Gateway
+from conductor_core.serving.outcome import Beat, Began, Ended, Outcome, Part
+from conductor_core.serving.replies import ROOT, Json, api_of, id_headers, is_of_the_endpoint, new_request_id, refusal
+from conductor_core.serving.served_models import listed, listed_for_anthropic
+from conductor_core.serving.sse import failure
+from conductor_core.serving.turns import Turn
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ _LINGER_S = 1.0
 """How long what a refused client still sends is read, so that it comes to read the refusal."""
 
 
-class Stream(Protocol):
+class _Stream(Protocol):
     """Writes one response as server-sent events, each to be sent at once."""
 
     def feed(self, part: Part) -> list[bytes]: ...
@@ -50,101 +51,21 @@ class Stream(Protocol):
     def fault(self, error: ApiError) -> list[bytes]: ...
 
 
-@dataclass(frozen=True)
-class Shape:
-    """How one API reads requests and writes responses."""
-
-    read: Callable[[bytes], Asked]
-    whole: Callable[[Outcome], Mapping[str, Any]]
-    stream: Callable[[Asked], Stream]
-
-
-class Kept(Protocol):
-    """Which responses were deleted. Each method blocks and raises StoreError."""
-
-    def deleted(self, response_id: str) -> bool: ...
-
-    def delete(self, response_id: str, caller: Caller) -> None: ...
+def _stream_of(asked: Asked, request_id: str) -> _Stream:
+    match asked.api:
+        case "chat":
+            return chat.Stream(include_usage=asked.include_usage)
+        case "responses":
+            return responses.Stream()
+        case "messages":
+            return messages.Stream(request_id=request_id)
 
 
-class KeptInMemory:
-    """Forgets with the process what was deleted."""
-
-    def __init__(self) -> None:
-        self._deleted: set[str] = set()
-
-    def deleted(self, response_id: str) -> bool:
-        return response_id in self._deleted
-
-    def delete(self, response_id: str, _caller: Caller) -> None:
-        self._deleted.add(response_id)
-
-
-@dataclass
-class Gateway:
-    """What the endpoint answers from. Belongs to one event loop, that of the server.
-
-    Attributes:
-        inspector_url: where the inspector shows runs; None: at the address that the request came to.
-    """
-
-    turns: Turns
-    models: ServedModels
-    keys: Keys
-    shapes: Mapping[Api, Shape]
-    kept: Kept = field(default_factory=KeptInMemory)
-    inspector_url: str | None = None
-
-    def __post_init__(self) -> None:
-        self.admission = Admission(self.keys)
-
-    def model_for(self, client: Client, model_id: str) -> ServedModel:
-        """Raises: ApiError 404, or 403 for a model that the client's key may not ask."""
-        model = self.models.get(model_id)
-        if model is None:
-            known = ", ".join(self._ids(client)[:20])
-            shown = one_line(model_id, limit=80)
-            message = f"The model '{shown}' does not exist. There is: {known}."
-            raise ApiError(404, message, code="model_not_found", param="model")
-        if not _may_ask(client, model):
-            message = f"This key may not ask the model '{one_line(model_id, limit=80)}'."
-            raise ApiError(403, message, code="model_not_allowed", param="model")
-        return model
-
-    def listed(self, client: Client) -> list[tuple[str, ServedModel]]:
-        """Returns the ids that a client may ask, with their models."""
-        return [(each, model) for model in self.models.all if _may_ask(client, model) for each in model.ids]
-
-    def _ids(self, client: Client) -> list[str]:
-        return [each for each, _ in self.listed(client)]
-
-    async def response(self, client: Client, response_id: str) -> Outcome:
-        """Returns a kept response of the client's own. Raises: ApiError 404."""
-        found = named(response_id)
-        unknown = ApiError(404, f"Response '{one_line(response_id, limit=80)}' not found.", code="not_found")
-        if found is None or not response_id.startswith("resp_"):
-            raise unknown
-        try:
-            outcome = await self.turns.recorded(found.run_id, found.number)
-        except (ApiError, UnknownRun) as error:
-            if isinstance(error, ApiError) and error.status != 404:
-                raise
-            raise unknown from None
-        foreign = client.key is not None and (outcome.actor is None or outcome.actor.id != client.key.actor.id)
-        if foreign or outcome.client.api != "responses" or not outcome.client.store:
-            raise unknown
-        if await asyncio.to_thread(self.kept.deleted, response_id):
-            raise unknown
-        return outcome
-
-    def run_url(self, request: Request, run_id: str) -> str:
-        base = self.inspector_url or f"{request.url.scheme}://{request.headers['host']}"
-        return f"{base.rstrip('/')}/run?run={run_id}"
-
-
-def _may_ask(client: Client, model: ServedModel) -> bool:
-    allowed = None if client.key is None else client.key.models
-    return allowed is None or not set(allowed).isdisjoint(model.ids)
+_WHOLE: Mapping[Api, Callable[[Outcome], dict[str, Any]]] = {
+    "chat": chat.whole,
+    "responses": responses.whole,
+    "messages": messages.whole,
+}
 
 
 # Answers to who asks for a response.
@@ -153,43 +74,44 @@ def _may_ask(client: Client, model: ServedModel) -> bool:
 class _Answer:
     """Carries out what a client asks, and answers with the response, whole or as a stream. An ASGI app."""
 
-    def __init__(self, gateway: Gateway, api: Api) -> None:
+    def __init__(self, gateway: Callable[[], Gateway], api: Api) -> None:
         self._gateway = gateway
-        self._shape = gateway.shapes[api]
+        self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, gateway = Request(scope, receive, send), self._gateway
+        request, gateway = Request(scope, receive, send), self._gateway()
         admission = gateway.admission
         client = await admission.client(request)
         admission.count(client)
-        asked = await asyncio.to_thread(self._shape.read, await _body(request))
-        gateway.model_for(client, asked.model)
+        asked = await gateway.read(self._api, await _body(request), client)
         async with admission.allowance(client) as allowance:
             await _unless_left(admission.enter(), receive, allowance)
             try:
                 excluded = () if client.key is None else client.key.excluded_providers
                 turn = await gateway.turns.begin(asked, client.caller, excluded, allowance.cap)
-                url = gateway.run_url(request, turn.run_id)
-                headers = {"x-conductor-trace-id": turn.run_id, "x-conductor-trace-url": url}
-                told = _Told(turn, self._shape, url, allowance)
+                told = _Told(turn, _run_url(gateway, request, turn.run_id), allowance)
                 try:
                     if asked.stream:
-                        await _EventStream(told.events(self._shape.stream(asked)), headers)(scope, receive, send)
+                        events = told.events(_stream_of(asked, request.state.request_id))
+                        await _EventStream(events, told.headers)(scope, receive, send)
                     else:
                         outcome = await _unless_left(told.outcome(), receive, allowance)
-                        await self._whole(outcome, headers)(scope, receive, send)
-                except ApiError as error:
-                    raise _Failed(error, headers) from error
+                        await _answer_of(outcome, told.headers)(scope, receive, send)
+                except ClientDisconnect:
+                    raise
+                except Exception as error:
+                    raise _Failed(_fault_of(error, f"run {turn.run_id}"), told.headers) from error
             finally:
                 admission.leave()
 
-    def _whole(self, outcome: Outcome, headers: Mapping[str, str]) -> Response:
-        """Raises: ApiError if the run failed, or was cancelled and the API has no word for that."""
-        if outcome.status == "failed" or outcome.error is not None:
-            raise outcome.error or ApiError(500, "The run failed.")
-        if outcome.status == "cancelled" and outcome.client.api != "responses":
-            raise ApiError(409, "The run was cancelled.", code="cancelled")
-        return Json(self._shape.whole(outcome), headers={"cache-control": "no-store", **headers})
+
+def _answer_of(outcome: Outcome, headers: Mapping[str, str]) -> Response:
+    """Raises: ApiError if the run failed, or was cancelled and the API has no word for that."""
+    api = outcome.client.api
+    failed = failure(outcome)
+    if failed is not None and (api != "responses" or outcome.status == "failed"):
+        raise failed
+    return Json(_WHOLE[api](outcome), headers={"cache-control": "no-store", **headers})
 
 
 class _Failed(Exception):
@@ -205,48 +127,61 @@ class _Told:
     """One response as its client is told of it: with the address of its run that this client can open."""
 
     turn: Turn
-    shape: Shape
     url: str
     allowance: Allowance
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"x-conductor-trace-id": self.turn.run_id, "x-conductor-trace-url": self.url}
+
     async def outcome(self) -> Outcome:
-        return self._placed(await self.turn.outcome())
+        return replace(await self.turn.outcome(), trace_url=self.url)
 
-    def _placed(self, outcome: Outcome) -> Outcome:
-        return replace(outcome, trace_url=self.url)
+    async def events(self, stream: _Stream) -> AsyncGenerator[bytes]:
+        """Yields the events of the whole response. Closing this before its end cancels the run.
 
-    async def events(self, stream: Stream) -> AsyncGenerator[bytes]:
-        """Yields the events of the whole response. Closing this before its end cancels the run."""
-        parts = self.turn.parts()
+        A fault that comes before the first event is raised; a later one ends the stream in the API's own way.
+        """
+        parts, begun = self.turn.parts(), False
         revoked: asyncio.Future[Any] = asyncio.create_task(self.allowance.revoked.wait())
         coming: asyncio.Future[Any] = asyncio.ensure_future(anext(parts))
         try:
             while True:
                 await asyncio.wait({coming, revoked}, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
-                if not coming.done():
-                    if revoked.done():
-                        raise needs_key()
-                    part: Part = Beat()
-                else:
+                if revoked.done():
+                    raise needs_key()
+                part: Part = Beat()
+                if coming.done():
                     part = coming.result()
                     coming = asyncio.ensure_future(anext(parts))
-                if isinstance(part, Began | Ended):
-                    part = replace(part, outcome=self._placed(part.outcome))
-                for event in stream.feed(part):
+                for event in stream.feed(self._placed(part)):
+                    begun = True
                     yield event
                 if isinstance(part, Ended):
                     return
-        except Exception as error:  # noqa: BLE001 - the client is told in the stream, which has begun
-            await self._close(parts, coming)
-            for event in stream.fault(_fault_of(error, "a stream")):
+        except Exception as error:
+            await _closed(parts, coming)
+            if not begun:
+                raise
+            for event in stream.fault(_fault_of(error, f"run {self.turn.run_id}")):
                 yield event
         finally:
-            await self._close(parts, coming, revoked)
+            await _closed(parts, coming, revoked)
 
-    async def _close(self, parts: AsyncIterator[Part], *waiting: asyncio.Future[Any]) -> None:
-        await _ended(*waiting)
-        if isinstance(parts, AsyncGenerator):
-            await parts.aclose()
+    def _placed(self, part: Part) -> Part:
+        if isinstance(part, Began | Ended):
+            return replace(part, outcome=replace(part.outcome, trace_url=self.url))
+        return part
+
+
+async def _closed(parts: AsyncGenerator[Part], *waiting: asyncio.Future[Any]) -> None:
+    await _ended(*waiting)
+    await parts.aclose()
+
+
+def _run_url(gateway: Gateway, request: Request, run_id: str) -> str:
+    base = gateway.inspector_url or f"{request.url.scheme}://{request.headers['host']}"
+    return f"{base.rstrip('/')}/run?run={run_id}"
 
 
 class _EventStream:
@@ -271,8 +206,11 @@ class _EventStream:
             await self._events.aclose()
 
     async def _write(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self._head.raw_headers})
+        begun = False
         async for event in self._events:
+            if not begun:
+                begun = True
+                await send({"type": "http.response.start", "status": 200, "headers": self._head.raw_headers})
             await _sent(send, event, more=True)
         await _sent(send, b"", more=False)
 
@@ -351,7 +289,7 @@ async def _response(request: Request, gateway: Gateway, client: Client) -> Respo
 
 
 def _shown(request: Request, gateway: Gateway, outcome: Outcome) -> Response:
-    url = gateway.run_url(request, outcome.run_id)
+    url = _run_url(gateway, request, outcome.run_id)
     headers = {"x-conductor-trace-id": outcome.run_id, "x-conductor-trace-url": url}
     return Json(responses.whole(replace(outcome, trace_url=url)), headers=headers)
 
@@ -359,7 +297,7 @@ def _shown(request: Request, gateway: Gateway, outcome: Outcome) -> Response:
 async def _delete(request: Request, gateway: Gateway, client: Client) -> Response:
     response_id = request.path_params["response_id"]
     await gateway.response(client, response_id)
-    await asyncio.to_thread(gateway.kept.delete, response_id, client.caller)
+    await asyncio.to_thread(gateway.deletions.delete, response_id, client.caller)
     return Json({"id": response_id, "object": "response.deleted", "deleted": True})
 
 
@@ -371,18 +309,41 @@ async def _cancel(request: Request, gateway: Gateway, client: Client) -> Respons
     return _shown(request, gateway, outcome)
 
 
+async def _input_items(request: Request, gateway: Gateway, client: Client) -> Response:
+    outcome = await gateway.response(client, request.path_params["response_id"])
+    turns = await asyncio.to_thread(gateway.turns.input_of, outcome.run_id, outcome.number)
+    custom = [tool.name for tool in outcome.tools if tool.custom]
+    told = responses.input_system(outcome.system, outcome.client.echoed)
+    items = responses.input_items(outcome.run_id, outcome.number, turns, told, custom)
+    return Json(responses.page(items, request.query_params))
+
+
+async def _compact(request: Request, gateway: Gateway, client: Client) -> Response:
+    gateway.admission.count(client)
+    asked, before = await gateway.read_compact(await _body(request), client)
+    return Json(await asyncio.to_thread(responses.compact, asked, gateway.seal, datetime.now(UTC), before))
+
+
+async def _count_tokens(request: Request, gateway: Gateway, client: Client) -> Response:
+    gateway.admission.count(client)
+    return Json(await asyncio.to_thread(messages.count_tokens, await _body(request)))
+
+
 # Routes.
 
 _Handler = Callable[[Request, Gateway, Client], Coroutine[Any, Any, Response]]
 
 
-def routes(gateway: Gateway) -> list[BaseRoute]:
-    """Returns the routes of the endpoint: every path of ``/v1`` is answered in the shape of its API."""
+def endpoint(gateway: Callable[[], Gateway]) -> ASGIApp:
+    """Returns the app that answers every path in the shape of its API.
+
+    ``gateway`` is asked at each request: the server may begin later than the app is made.
+    """
 
     def known(handler: _Handler) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         async def answer(request: Request) -> Response:
-            client = await gateway.admission.client(request)
-            response = await handler(request, gateway, client)
+            client = await gateway().admission.client(request)
+            response = await handler(request, gateway(), client)
             response.headers["cache-control"] = "no-store"
             return response
 
@@ -395,16 +356,29 @@ def routes(gateway: Gateway) -> list[BaseRoute]:
         Route(f"{ROOT}/messages", _Answer(gateway, "messages"), methods=["POST"]),
         Route(one, known(_response), methods=["GET"]),
         Route(one, known(_delete), methods=["DELETE"]),
+        Route(f"{ROOT}/responses/compact", known(_compact), methods=["POST"]),
         Route(f"{one}/cancel", known(_cancel), methods=["POST"]),
+        Route(f"{one}/input_items", known(_input_items), methods=["GET"]),
+        Route(f"{ROOT}/messages/count_tokens", known(_count_tokens), methods=["POST"]),
         Route(f"{ROOT}/models", known(_models), methods=["GET"]),
         Route(f"{ROOT}/models/{{model_id:path}}", known(_model), methods=["GET"]),
     ]
-    endpoint = _Endpoint(Router(paths, redirect_slashes=False, default=_unknown_path))
-    return [Route(ROOT, endpoint), Mount(ROOT, endpoint)]
+    return _Endpoint(Router(paths, redirect_slashes=False, default=_unknown_path))
 
 
 async def _unknown_path(_scope: Scope, _receive: Receive, _send: Send) -> None:
     raise HTTPException(404)
+
+
+class Beside:
+    """Answers the endpoint's paths beside another app, whose own layers would refuse odd ones in their own words."""
+
+    def __init__(self, app: ASGIApp, gateway: Callable[[], Gateway]) -> None:
+        self._app, self._endpoint = app, endpoint(gateway)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ours = scope["type"] in ("http", "websocket") and is_of_the_endpoint(scope["path"])
+        await (self._endpoint if ours else self._app)(scope, receive, send)
 
 
 class _Endpoint:
@@ -428,14 +402,17 @@ class _Endpoint:
                 message = {**message, "headers": [*message.get("headers", ()), *ids]}
             await send(message)
 
-        # The routes below have whole paths, however this was mounted.
-        inner = {**scope, "root_path": scope.get("app_root_path", scope.get("root_path", "")), "path_params": {}}
+        # With an app in it, Starlette raises what it would else answer in its own words.
+        inner = {**scope, "app": self, "state": {**scope.get("state", {}), "request_id": request_id}}
         try:
             refuse_key_in_address(Request(scope))
             await self._app(inner, receive, send_with_id)
             return
         except ClientDisconnect:
             log.info("%s %s: the client left", scope["method"], one_line(path, limit=100))
+            return
+        except asyncio.CancelledError:  # by the server, which is stopping and would log a traceback
+            log.warning("%s %s: broken off, because the server stops", scope["method"], one_line(path, limit=100))
             return
         except _Failed as failed:
             error, headers = failed.error, failed.headers

@@ -3,12 +3,17 @@
 The seal is encrypted, so that only a server with the same key reads it, and nobody can forge what an assistant said.
 """
 
+import os
+import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
 from pydantic import ValidationError
 
 from conductor_core.chat.messages import Message
+from conductor_core.files import UNFINISHED, private_folder
 from conductor_core.workflow.model import Frozen
 
 MOST_WHOLE = 40_000
@@ -69,3 +74,16 @@ def _kept(turns: Sequence[Message]) -> Iterable[Message]:
 
 def _beginning(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def sealing_key(folder: Path) -> bytes:
+    """Returns the key that this installation seals with. It is made when it is first needed. Raises: OSError."""
+    file = folder / "sealing-key"
+    if not file.exists():
+        private_folder(folder)
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=UNFINISHED) as made:
+            made.write(Fernet.generate_key())
+            made.flush()
+            with suppress(FileExistsError):  # another process was quicker
+                os.link(made.name, file)
+    return file.read_bytes()

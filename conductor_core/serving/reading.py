@@ -27,7 +27,6 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.errors import BadInput
 from conductor_core.privacy.masking import one_line
-from conductor_core.run.request import MOST_IMAGES
 from conductor_core.serving.asked import Effort
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.schemas import answer_schema_fault, tool_schema_fault
@@ -275,8 +274,6 @@ class Conversation:
         role, parts = self._turns[-1] if self._turns else ("assistant", [])
         if role != "user" or not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
             raise refused(param, "the last message is empty")
-        if sum(isinstance(part, ImagePart) for part in parts) > MOST_IMAGES:
-            raise refused(param, f"the last message has more than {MOST_IMAGES} images")
 
 
 def _message(role: Literal["user", "assistant"], parts: list[Part]) -> Message:
@@ -357,6 +354,15 @@ def custom_tool(fields: Fields) -> ToolSpec:
 def custom_arguments(text: str) -> str:
     """Returns the arguments of a call to a ``custom`` tool as workers see it: a function of one text."""
     return json.dumps({"input": text}, ensure_ascii=False)
+
+
+def custom_input(arguments: str) -> str:
+    """Returns the text of a call to a ``custom`` tool, from arguments as a worker wrote them."""
+    try:
+        text = json.loads(arguments)["input"]
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return arguments
+    return text if isinstance(text, str) else arguments
 
 
 def distinct(tools: Iterable[ToolSpec], param: str = "tools") -> tuple[ToolSpec, ...]:

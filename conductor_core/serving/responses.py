@@ -1,9 +1,8 @@
 """OpenAI's Responses API: reads a request, and writes a response whole and as a stream. No HTTP."""
 
-import json
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -39,6 +38,7 @@ from conductor_core.serving.reading import (
     Fields,
     Images,
     custom_arguments,
+    custom_input,
     custom_tool,
     distinct,
     function_tool,
@@ -65,6 +65,8 @@ _UNSUPPORTED = {
     "prompt": "stored prompts are not available; send instructions",
     "top_logprobs": "probabilities of tokens are not available",
 }
+_MOST_REFERENCES = 1_000
+"""In one request. Each may read a whole run."""
 _SUMMARIES = ("auto", "concise", "detailed")
 _HOSTED = ("_call", "_call_output", "_output", "_approval_request", "_approval_response")
 _HISTORY = frozenset(
@@ -139,6 +141,7 @@ class _Input:
     images: Images
     resolve: Resolve
     key: bytes
+    found: dict[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     def add(self, fields: Fields, *, needed: bool) -> None:
         given = fields.get("input")
@@ -222,10 +225,15 @@ class _Input:
             self.conversation.add("assistant" if turn.role == "assistant" else "user", [TextPart(text=turn.text)])
 
     def _reference(self, item: Fields) -> None:
-        found = self.resolve(item.name("id"))
-        if found is None:
-            raise item.refused("id", f"unknown item {shown(item.name('id'))}; send the item itself")
-        for each in found:
+        name = item.name("id")
+        if name not in self.found:
+            if len(self.found) >= _MOST_REFERENCES:
+                raise item.refused("id", f"more than {_MOST_REFERENCES:,} items are referred to; send them")
+            found = self.resolve(name)
+            if found is None:
+                raise item.refused("id", f"unknown item {shown(name)}; send the item itself")
+            self.found[name] = found
+        for each in self.found[name]:
             self._item(Fields(each, item.place), recorded=True)
 
 
@@ -701,7 +709,7 @@ def input_items(
             match part:
                 case ToolCallPart() if part.name in custom:
                     custom_calls.add(part.call_id)
-                    text = _custom_input(part.arguments)
+                    text = custom_input(part.arguments)
                     add("ctc", "custom_tool_call", call_id=part.call_id, name=part.name, input=text)
                 case ToolCallPart():
                     add("fc", "function_call", call_id=part.call_id, name=part.name, arguments=part.arguments)
@@ -714,15 +722,6 @@ def input_items(
                 case _:
                     add("msg", "message", role=turn.role, content=[_content(part, turn.role)])
     return items
-
-
-def _custom_input(arguments: str) -> str:
-    """Returns the text of a call to a custom tool, which workers see as a function of one text."""
-    try:
-        text = json.loads(arguments)["input"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return arguments
-    return text if isinstance(text, str) else arguments
 
 
 def _content(part: MessagePart, role: str) -> dict[str, Any]:

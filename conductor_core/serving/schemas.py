@@ -106,6 +106,8 @@ class _AnswerSchema:
                 return (
                     f"the schema uses {'$dynamicRef' if '$dynamicRef' in part else 'a nested $id'}, which is not read"
                 )
+            if "patternProperties" in part:
+                return "the schema uses patternProperties, by which no answer is checked; name the properties"
             if "$ref" in part and self._target(part["$ref"]) is None:
                 elsewhere = "" if part["$ref"].startswith("#") else "; nothing is fetched from elsewhere"
                 return f"the schema refers to {_shown(part['$ref'])}, which it does not hold{elsewhere}"

@@ -25,6 +25,7 @@ from conductor_core.serving.outcome import (
     Summary,
     Text,
 )
+from conductor_core.serving.reading import custom_input
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 MOST_SUMMARY = 400
@@ -258,7 +259,9 @@ class Telling:
         custom = {tool.name for tool in self.trace.tools if tool.custom}
         open_calls = self.trace.open_calls
         return tuple(
-            Called(_number_of(call), call.call_id, call.name, call.arguments, custom=call.name in custom)
+            Called(_number_of(call), call.call_id, call.name, custom_input(call.arguments), custom=True)
+            if call.name in custom
+            else Called(_number_of(call), call.call_id, call.name, call.arguments)
             for call in sorted(open_calls, key=_number_of)
         )
 

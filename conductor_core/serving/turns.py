@@ -37,6 +37,7 @@ from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Ended, Outcome, Part, named
+from conductor_core.serving.responses import input_system
 from conductor_core.serving.served_models import ServedModel, ServedModels
 from conductor_core.serving.telling import Telling, told
 from conductor_core.settings import Settings
@@ -237,7 +238,7 @@ class Turns:
     # A new run.
 
     def _request(self, asked: Asked, caller: Caller, model: ServedModel, excluded: tuple[str, ...]) -> RunRequest:
-        before, conversation_id = self._previous(asked, caller)
+        before, told_before, conversation_id = self._previous(asked, caller)
         turns = (*before, *(_as_kept(turn) for turn in asked.turns))
         task, images, turns_before = _task_of(turns)
         if conversation_id is None:
@@ -258,7 +259,7 @@ class Turns:
                 limits=limits,
                 seed=self._settings.seed,
                 excluded=(*dict.fromkeys((*asked.excluded, *self._kept_out(model, excluded, asked.excluded))),),
-                system=asked.system,
+                system="\n\n".join(filter(None, (asked.system, told_before))),
                 tools=asked.tools,
                 tool_choice=asked.tool_choice,
                 rules=asked.rules,
@@ -282,10 +283,13 @@ class Turns:
             raise ApiError(403, message, code="providers_excluded")
         return out
 
-    def _previous(self, asked: Asked, caller: Caller) -> tuple[tuple[Message, ...], str | None]:
-        """Returns the conversation before this request, by ``previous_response_id``, and the conversation's id."""
+    def _previous(self, asked: Asked, caller: Caller) -> tuple[tuple[Message, ...], str, str | None]:
+        """Returns the conversation that ``previous_response_id`` names, its system messages, and its id.
+
+        The instructions of an earlier request do not hold for this one.
+        """
         if asked.previous_response_id is None:
-            return (), None
+            return (), "", None
         found = named(asked.previous_response_id)
         gone = ApiError(
             400,
@@ -311,7 +315,8 @@ class Turns:
         if outcome.status == "in_progress":
             raise ApiError(400, "The previous response is still in progress.", param="previous_response_id")
         said = (Message(role="assistant", content=outcome.text),) if outcome.text else ()
-        return (*trace.conversation, *said), trace.conversation_id or trace.run_id
+        told = input_system(trace.system, outcomes[0].client.echoed)
+        return (*trace.conversation, *said), told, trace.conversation_id or trace.run_id
 
     def _conversation_of(self, caller: Caller, turns_before: Sequence[Message]) -> str | None:
         answers = [place for place, turn in enumerate(turns_before) if turn.role == "assistant"]

@@ -1,20 +1,18 @@
-"""An endpoint over fakes: turns that answer as a test says, keys in memory, and one plain shape for all APIs."""
+"""An endpoint over fakes: turns that answer as a test says, and keys in memory."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from conductor_core.chat.messages import Message
 from conductor_core.engine.budgets import CostCap
-from conductor_core.run.actor import Actor, Caller
+from conductor_core.run.actor import Caller
 from conductor_core.run.request import ClientRequest, new_run_id
 from conductor_core.run.service_key import ServiceKey
-from conductor_core.serving.app import Shape
 from conductor_core.serving.asked import Asked
-from conductor_core.serving.errors import Api, ApiError
+from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Began, Ended, Outcome, Part, Text
 
 KEY = "ci-0123456789abcdefghijklmnopqrstuvwxyz"
@@ -57,7 +55,6 @@ class FakeTurn:
 
     run_id: str
     number: int
-    trace_url: str
     asked: Asked
     caller: Caller
     hangs: bool = False
@@ -70,7 +67,7 @@ class FakeTurn:
     def now(self, **fields: Any) -> Outcome:
         client = ClientRequest(api=self.asked.api, model=self.asked.model, store=self.asked.store)
         began = Outcome(
-            self.run_id, self.number, client, datetime.now(UTC), "in_progress", self.trace_url, simulated=True,
+            self.run_id, self.number, client, datetime.now(UTC), "in_progress", "http://elsewhere/", simulated=True,
             actor=self.caller.actor,
         )  # fmt: skip
         return replace(began, **fields)
@@ -92,7 +89,7 @@ class FakeTurn:
         if self.raises is not None:
             raise self.raises
 
-    async def parts(self) -> AsyncIterator[Part]:
+    async def parts(self) -> AsyncGenerator[Part]:
         over = False
         try:
             yield Began(self.now())
@@ -125,11 +122,14 @@ class FakeTurns:
         if self.fault is not None:
             raise self.fault
         run_id = new_run_id()
-        turn = FakeTurn(run_id, 0, f"http://elsewhere/run?run={run_id}", asked, caller, **self.how)
+        turn = FakeTurn(run_id, 0, asked, caller, **self.how)
         self.made.append(turn)
         self.caps.append(cap)
         self.excluded.append(excluded)
         return turn
+
+    def input_of(self, run_id: str, number: int) -> tuple[Message, ...]:
+        return next(turn for turn in self.made if turn.run_id == run_id).asked.turns
 
     async def recorded(self, run_id: str, number: int) -> Outcome:
         for turn in self.made:
@@ -144,43 +144,25 @@ class FakeTurns:
                 turn.go_on.set()
 
 
-# One plain shape for all APIs.
+# Requests and streams of each API.
+
+REQUESTS: Mapping[str, Mapping[str, Any]] = {
+    "/v1/chat/completions": {"model": "fugu", "messages": [{"role": "user", "content": "Hello"}]},
+    "/v1/responses": {"model": "fugu", "input": "Hello"},
+    "/v1/messages": {"model": "fugu", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello"}]},
+}
+BEATS = {
+    "/v1/chat/completions": ": the run goes on",
+    "/v1/responses": "event: response.in_progress",
+    "/v1/messages": "event: ping",
+}
+"""How each says that its run goes on."""
 
 
-def _reader(api: Api) -> Any:
-    def read(body: bytes) -> Asked:
-        try:
-            given = json.loads(body)
-            return Asked(
-                api, str(given["model"]), (Message(role="user", content="Hello"),), stream=bool(given.get("stream")),
-                store=given.get("store") is not False,
-            )  # fmt: skip
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise ApiError(400, "this is not a request", code="invalid_json") from error
-
-    return read
-
-
-def _whole(outcome: Outcome) -> Mapping[str, Any]:
-    return {"run": outcome.run_id, "model": outcome.client.model, "text": outcome.text, "url": outcome.trace_url}
-
-
-class PlainStream:
-    def feed(self, part: Part) -> list[bytes]:
-        told = {"url": part.outcome.trace_url} if isinstance(part, Began | Ended) else {}
-        return [_event(type(part).__name__, told)]
-
-    def fault(self, error: ApiError) -> list[bytes]:
-        return [_event("Fault", {"status": error.status, "message": error.message})]
-
-
-def _event(kind: str, fields: Mapping[str, Any]) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps(fields)}\n\n".encode()
-
-
-APIS: Sequence[Api] = ("chat", "responses", "messages")
-PLAIN_SHAPES: Mapping[Api, Shape] = {api: Shape(_reader(api), _whole, lambda _asked: PlainStream()) for api in APIS}
-
-
-def service(name: str) -> Actor:
-    return Actor(kind="service", id=f"id-{name}", name=name)
+def text_of(document: Mapping[str, Any]) -> str:
+    """The text of an answer in the shape of any API."""
+    if "choices" in document:
+        return str(document["choices"][0]["message"]["content"])
+    if "output" in document:
+        return str(document["output"][-1]["content"][0]["text"])
+    return str(document["content"][0]["text"])

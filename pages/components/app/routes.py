@@ -31,6 +31,7 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import MOST_NOTE, Approve, Deny, note_for_record
 from conductor_core.run.redaction import Redactor, words
 from conductor_core.run.trace import RunUnreadable
+from conductor_core.serving.app import Beside
 from conductor_core.serving.guard import OwnPagesOnly
 from pages.components.app import security
 from pages.components.app.security import ContentSecurityPolicy
@@ -340,5 +341,6 @@ MIDDLEWARE = [
     Middleware(QuietWhenLeft),
     Middleware(ContentSecurityPolicy),
     Middleware(OwnPagesOnly, names=lambda: current().settings.allowed_hosts),
+    Middleware(Beside, gateway=lambda: current().gateway),
     Middleware(Addresses),
 ]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -24,6 +25,10 @@ from conductor_core.privacy import masking
 from conductor_core.run.actor import local_caller
 from conductor_core.run.share import recorded_runs
 from conductor_core.run.trace import RunTrace
+from conductor_core.serving.compaction import sealing_key
+from conductor_core.serving.gateway import Gateway
+from conductor_core.serving.served_models import ServedModels
+from conductor_core.serving.turns import Turns
 from conductor_core.settings import Settings, setting_fault
 from pages.components.app.security import valid_id
 from pages.components.style.formats import inert
@@ -41,6 +46,14 @@ class Session:
     store: Store
     host: EngineHost
     traces: LiveTraces | None = None
+
+    @cached_property
+    def gateway(self) -> Gateway:
+        """What the endpoint beside the pages answers from. Call it on the server's loop. Raises: OSError."""
+        models = ServedModels(self.settings)
+        turns = Turns(self.host, self.store, self.settings, models)
+        seal = sealing_key(self.settings.data_folder)
+        return Gateway(turns, models, self.store.service_keys, seal, self.store.deleted_responses)
 
     def warm_up(self) -> None:
         """Loads the default Conductor before the first run, if it is one of this process. Returns at once."""

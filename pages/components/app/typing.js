@@ -5,6 +5,7 @@
 // a dialog Ctrl+Enter is for its fields alone, and starts no run of the page below.
 
 const PAUSE_MS = 350
+const TWICE_MS = 1000
 const PLAN = ".st-key-plans-given textarea"
 let pause = null
 let newest = 0
@@ -37,6 +38,20 @@ document.addEventListener(
     event.stopPropagation()
     history.pushState(null, "", link.href)
     dispatchEvent(new PopStateEvent("popstate"))
+  },
+  true,
+)
+
+// A second press would draw the Keys page again, without the new key, which it shows once.
+let pressed = -Infinity
+document.addEventListener(
+  "click",
+  (event) => {
+    if (!event.target.closest?.(".st-key-create-key")) return
+    if (event.timeStamp - pressed < TWICE_MS) {
+      event.preventDefault()
+      event.stopPropagation()
+    } else pressed = event.timeStamp
   },
   true,
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -201,6 +202,30 @@ def test_arguments_that_are_no_object_are_asked_for_again() -> None:
     assert trace.steps[0].attempts[0].error_code == "WorkerFailed"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "weather", "arguments": {"place": "Oslo"}}',
+        '```json\n{"name": "weather", "parameters": {"place": "Oslo"}}\n```',
+        '<tool_call>\n{"name": "weather", "arguments": {"place": "Oslo"}}\n</tool_call>',
+    ],
+)
+def test_a_small_model_of_this_machine_may_write_a_call_as_text(text: str) -> None:
+    spec: dict[str, Any] = {"provider": "gguf", "model": "m.gguf", "base_url": None}
+    worker = ScriptedWorker("a", **spec).then(text)
+    sink = MemorySink()
+    trace, _ = asyncio.run(run(worker, sink=sink, workflow=workflow_of(ASKS), tools=(WEATHER,)))
+    assert [call.arguments for call in trace.open_calls] == ['{"place": "Oslo"}']
+    assert (trace.steps[0].turns[0].text, [e for e in sink.events if e.kind == "step.delta"]) == ("", [])
+
+
+@pytest.mark.parametrize("text", ['{"n": 1}', '{"name": "rm", "arguments": {}}', "{ no JSON", "Plain.", "<b>x</b>"])
+def test_what_is_no_call_is_the_answer(text: str) -> None:
+    worker = ScriptedWorker("a", provider="gguf", model="m.gguf", base_url=None).then(text)
+    trace, _ = asyncio.run(run(worker, sink=MemorySink(), workflow=workflow_of(ASKS), tools=(WEATHER,)))
+    assert (trace.status, trace.answer) == ("completed", text)
+
+
 def test_a_tool_that_nobody_offered_is_not_called() -> None:
     trace, _ = once(calling("weather", "rm", text="Then I do it."), tools=(WEATHER,))
     assert (trace.status, trace.open_calls) == ("cut", ())
@@ -253,3 +278,10 @@ def test_a_gate_and_a_tool_wait_for_different_things(
     run_id = begun(host)
     waiting = [stored.event for stored in store.events(run_id) if isinstance(stored.event, RunWaiting)]
     assert [event.waits_for for event in waiting] == ["tool_results"]
+
+
+def test_a_pattern_that_takes_for_ever_is_a_fault() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}}
+    told = '{"n": "' + "a" * 60 + 'b"}'
+    trace, _ = once(told, told, rules=AnswerRules(form="schema", json_schema=schema))
+    assert (trace.status, trace.error_code) == ("failed", "AnswerNotInForm")

@@ -9,16 +9,19 @@ from typing import Any, cast
 import httpx2
 import pytest
 import uvicorn
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
+from cryptography.fernet import Fernet
+from starlette.types import ASGIApp
 
+from conductor_core.run.actor import Caller
 from conductor_core.serving import admission, app
-from conductor_core.serving.app import Gateway, routes
+from conductor_core.serving.app import endpoint as endpoint_of
+from conductor_core.serving.gateway import Gateway
 from conductor_core.serving.guard import OwnPagesOnly
 from conductor_core.serving.served_models import ServedModel, ServedModels
 from conductor_core.settings import Settings
-from tests.support.serving import PLAIN_SHAPES, FakeKeys, FakeTurns
+from tests.support.serving import REQUESTS, FakeKeys, FakeTurns
 
+CHAT = "/v1/chat/completions"
 MODELS = (ServedModel(id="small", aliases=("claude-small",), max_steps=1), ServedModel(id="owner/big"))
 
 
@@ -27,17 +30,17 @@ class Endpoint:
     turns: FakeTurns
     keys: FakeKeys
     gateway: Gateway
+    app: ASGIApp
     port: int
     client: httpx2.AsyncClient
 
-    async def post(self, path: str = "/v1/chat/completions", key: str | None = None, **fields: Any) -> httpx2.Response:
-        return await self.client.post(path, json={"model": "fugu", **fields}, headers=bearer(key))
+    async def post(self, path: str = CHAT, key: str | None = None, **fields: Any) -> httpx2.Response:
+        body = {**REQUESTS[path.partition("?")[0]], **fields}
+        return await self.client.post(path, json=body, headers=bearer(key))
 
     @asynccontextmanager
-    async def stream(
-        self, path: str = "/v1/chat/completions", key: str | None = None, **fields: Any
-    ) -> "AsyncIterator[Streamed]":
-        body = {"model": "fugu", "stream": True, **fields}
+    async def stream(self, path: str = CHAT, key: str | None = None, **fields: Any) -> "AsyncIterator[Streamed]":
+        body = {**REQUESTS[path], "stream": True, **fields}
         async with self.client.stream("POST", path, json=body, headers=bearer(key)) as response:
             yield Streamed(response)
 
@@ -45,26 +48,41 @@ class Endpoint:
 @dataclass
 class Streamed:
     response: httpx2.Response
-    kinds: list[str] = field(default_factory=list)
-    data: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._lines = self.response.aiter_lines()
+        self._coming = self.response.aiter_lines()
 
-    async def until(self, kind: str | None) -> list[str]:
-        """Reads events up to one of ``kind``, or all. Returns the kinds of all that came."""
-        async for line in self._lines:
-            if line.startswith("event: "):
-                self.kinds.append(line.removeprefix("event: "))
-            elif line.startswith("data: "):
-                self.data.append(line.removeprefix("data: "))
-                if self.kinds[-1] == kind:
-                    break
-        return self.kinds
+    async def until(self, text: str, times: int = 1) -> None:
+        """Reads until ``text`` was in so many lines."""
+        async for line in self._coming:
+            self.lines.append(line)
+            times -= text in line
+            if not times:
+                return
+        raise AssertionError(f"{text} did not come: {self.lines}")
+
+    async def rest(self) -> str:
+        """All that came, once it has ended."""
+        self.lines += [line async for line in self._coming]
+        return "\n".join(self.lines)
 
 
 def bearer(key: str | None) -> Mapping[str, str]:
     return {} if key is None else {"authorization": f"Bearer {key}"}
+
+
+class Deletions:
+    """Remembers what was deleted."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+
+    def deleted(self, response_id: str) -> bool:
+        return response_id in self._ids
+
+    def delete(self, response_id: str, _caller: Caller) -> None:
+        self._ids.add(response_id)
 
 
 @pytest.fixture
@@ -73,24 +91,16 @@ async def endpoint(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Endpoint]:
     monkeypatch.setattr(app, "HEARTBEAT_S", 0.05)
     settings = Settings(allowed_hosts=("inspector.example",))
     turns, keys = FakeTurns(), FakeKeys()
-    gateway = Gateway(cast(Any, turns), ServedModels(settings, MODELS), keys, PLAIN_SHAPES)
-    guard = Middleware(OwnPagesOnly, names=lambda: settings.allowed_hosts)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            Starlette(routes=routes(gateway), middleware=[guard]),
-            port=0,
-            log_level="warning",
-            lifespan="off",
-            timeout_graceful_shutdown=1,
-        )
-    )
+    gateway = Gateway(cast(Any, turns), ServedModels(settings, MODELS), keys, Fernet.generate_key(), Deletions())
+    app_ = OwnPagesOnly(endpoint_of(lambda: gateway), names=lambda: settings.allowed_hosts)
+    server = uvicorn.Server(uvicorn.Config(app_, port=0, log_level="warning", lifespan="off"))
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn tells it by this flag alone
         await asyncio.sleep(0.005)
     port = server.servers[0].sockets[0].getsockname()[1]
     async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
         try:
-            yield Endpoint(turns, keys, gateway, port, client)
+            yield Endpoint(turns, keys, gateway, app_, port, client)
         finally:
             server.should_exit = True
             await serving

@@ -17,6 +17,7 @@ from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import made_id
 from tests.loopback.serving.conftest import Endpoint
 from tests.support.eventually import eventually_async
+from tests.support.serving import BEATS, REQUESTS, text_of
 
 POSTS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
 
@@ -43,7 +44,8 @@ async def test_an_answer_whole_has_its_run_in_its_headers(endpoint: Endpoint, pa
     response = await endpoint.post(f"{path}?beta=true")
     (turn,) = endpoint.turns.made
     url = f"http://127.0.0.1:{endpoint.port}/run?run={turn.run_id}"
-    assert (response.status_code, response.json()["text"], response.json()["url"]) == (200, "fine", url)
+    document = response.json()
+    assert (response.status_code, text_of(document), document["conductor"]["trace_url"]) == (200, "fine", url)
     assert response.headers["x-conductor-trace-id"] == turn.run_id
     assert response.headers["x-conductor-trace-url"] == url
     assert response.headers["x-request-id"].startswith("req_")
@@ -59,11 +61,12 @@ async def test_a_stream_tells_its_run_before_its_first_event_and_is_kept_alive(e
         assert stream.response.headers["content-type"].startswith("text/event-stream")
         assert stream.response.headers["cache-control"] == "no-store"
         assert stream.response.headers["x-accel-buffering"] == "no"
-        assert await stream.until("Beat") == ["Began", "Beat"]
+        await stream.until(BEATS[path], 3)
         turn.go_on.set()
-        kinds = [kind for kind in await stream.until(None) if kind != "Beat"]
-        assert kinds == ["Began", "Text", "Ended"]
-        assert f"127.0.0.1:{endpoint.port}/run?run={turn.run_id}" in stream.data[-1]
+        told = await stream.rest()
+        assert "fine" in told
+        assert f"127.0.0.1:{endpoint.port}/run?run={turn.run_id}" in told
+        assert "elsewhere" not in told
     assert not turn.is_cancelled
 
 
@@ -81,7 +84,7 @@ async def test_a_client_that_leaves_ends_its_run(endpoint: Endpoint, streams: bo
 
 async def _streamed(endpoint: Endpoint) -> None:
     async with endpoint.stream() as stream:
-        await stream.until(None)
+        await stream.rest()
 
 
 @pytest.mark.parametrize("path", POSTS)
@@ -107,8 +110,9 @@ async def test_what_nobody_foresaw_is_one_line_in_the_log_and_nothing_to_the_cli
     assert "secret" not in response.text
     endpoint.turns.fault, endpoint.turns.how = None, {"raises": ZeroDivisionError("secret\nplace")}
     async with endpoint.stream() as stream:
-        assert await stream.until(None) == ["Began", "Fault"]
-        assert "secret" not in stream.data[-1]
+        told = await stream.rest()
+        assert "server_error" in told
+        assert "secret" not in told
     lines = [record.getMessage() for record in caplog.records if "ZeroDivisionError" in record.getMessage()]
     assert len(lines) == 2
     assert not any("\n" in line for line in lines)
@@ -154,11 +158,11 @@ async def test_a_foreign_host_or_origin_is_refused_in_the_shape_of_the_api(
     endpoint: Endpoint, path: str, host: str | None, origin: str | None
 ) -> None:
     headers = {name: value for name, value in (("host", host), ("origin", origin)) if value is not None}
-    response = await endpoint.client.post(path, json={"model": "fugu"}, headers=headers)
+    response = await endpoint.client.post(path, json=REQUESTS[path], headers=headers)
     assert response.status_code == 403
     error_of(response)
     assert endpoint.turns.made == []
-    assert (await endpoint.client.post(path, json={"model": "fugu"}, headers={"host": "inspector.example"})).is_success
+    assert (await endpoint.client.post(path, json=REQUESTS[path], headers={"host": "inspector.example"})).is_success
 
 
 @pytest.mark.parametrize("path", POSTS)
@@ -259,11 +263,52 @@ async def test_a_response_can_be_cancelled_while_it_is_made(endpoint: Endpoint) 
     assert (await asking).status_code == 200
 
 
+async def test_what_a_response_was_asked_with_is_listed(endpoint: Endpoint) -> None:
+    await endpoint.post("/v1/responses", input="Hello")
+    path = f"/v1/responses/{made_id('resp', endpoint.turns.made[0].run_id, 0)}/input_items"
+    document = (await endpoint.client.get(path, params={"limit": "1"})).json()
+    assert [item["content"][0]["text"] for item in document["data"]] == ["Hello"]
+    assert (await endpoint.client.get(path, params={"limit": "none"})).status_code == 400
+
+
+async def test_a_conversation_is_made_short_and_taken_back(endpoint: Endpoint) -> None:
+    path, asked = "/v1/responses/compact", {"model": "fugu", "input": "The word is swordfish."}
+    document = (await endpoint.client.post(path, json=asked)).json()
+    assert document["object"] == "response.compaction"
+    response = await endpoint.post("/v1/responses", input=[*document["output"], {"role": "user", "content": "Which?"}])
+    assert response.status_code == 200
+    assert "swordfish" in endpoint.turns.made[-1].asked.turns[0].text
+    assert (await endpoint.client.post(path, json={"input": "Hello"})).status_code == 400
+    assert len(endpoint.turns.made) == 1
+
+
+async def test_tokens_are_counted(endpoint: Endpoint) -> None:
+    response = await endpoint.client.post("/v1/messages/count_tokens", json=REQUESTS["/v1/messages"])
+    assert response.json()["input_tokens"] > 0
+    refused = await endpoint.client.post("/v1/messages/count_tokens", json={"model": "fugu"})
+    assert (refused.status_code, error_of(refused)["type"]) == (400, "invalid_request_error")
+
+
+async def test_an_item_that_was_answered_can_be_named_later(endpoint: Endpoint) -> None:
+    first = (await endpoint.post("/v1/responses")).json()
+    named = {"type": "item_reference", "id": first["output"][0]["id"]}
+    response = await endpoint.post("/v1/responses", input=[named, {"role": "user", "content": "And?"}])
+    assert response.status_code == 200
+    assert [turn.text for turn in endpoint.turns.made[-1].asked.turns] == ["fine", "And?"]
+    unknown = await endpoint.post(
+        "/v1/responses", input=[{**named, "id": made_id("msg", "0" * 12 + "-" + "0" * 16, 0)}]
+    )
+    assert unknown.status_code == 400
+    assert (await endpoint.post("/v1/responses", previous_response_id=first["id"])).status_code == 200
+    gone = await endpoint.post("/v1/responses", previous_response_id="resp_none")
+    assert (gone.status_code, error_of(gone)["param"]) == (400, "previous_response_id")
+
+
 # Whatever comes.
 
 _NAMES = st.sampled_from(
     ["v1", "chat", "completions", "responses", "messages", "models", "cancel", "input_items", "compact", "count_tokens",
-     "fugu", "resp_0123456789ab0123456789abcdef_0", "", "%2e%2e", "%00", "a\u202eb", "\ud800"],
+     "fugu", "resp_0123456789ab0123456789abcdef_0", "", "%2e%2e", "..%2f", "%5c", "%00", "a\u202eb", "\ud800"],
 )  # fmt: skip
 _HEADERS = st.dictionaries(
     st.sampled_from(["authorization", "x-api-key", "anthropic-version", "content-type", "content-encoding", "accept",
@@ -274,11 +319,13 @@ _HEADERS = st.dictionaries(
     ),
     max_size=4,
 )  # fmt: skip
+_ODD = st.one_of(st.none(), st.text(max_size=9), st.integers(), st.lists(st.none(), max_size=2))
 _BODIES = st.one_of(
     st.binary(max_size=200),
-    st.fixed_dictionaries(
-        {}, optional={"model": st.one_of(st.just("fugu"), st.text(max_size=9), st.none()), "stream": st.booleans()}
-    ).map(lambda document: json.dumps(document).encode()),
+    st.tuples(
+        st.sampled_from(list(REQUESTS.values())),
+        st.dictionaries(st.sampled_from(["model", "stream", "input", "messages", "max_tokens", "x"]), _ODD, max_size=2),
+    ).map(lambda both: json.dumps({**both[0], **both[1]}).encode()),
 )
 
 

@@ -21,6 +21,7 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.engine.host import EngineHost
 from conductor_core.run.actor import Actor, Caller
+from conductor_core.run.commands import ToolResults
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Began, Ended, Outcome, Summary, Text
@@ -183,6 +184,14 @@ async def test_results_take_up_the_same_run(world: World) -> None:
     assert world.workers["a"].calls[1][-1].text.endswith("Quick.")
 
 
+async def test_a_custom_tool_is_given_its_text_alone(world: World) -> None:
+    patch = ToolSpec(name="apply_patch", custom=True)
+    called = ToolCall(name="apply_patch", arguments='{"input": "*** Begin Patch"}')
+    world.workers["a"].then(Reply(finish_reason="tool_calls", tool_calls=(called,)))
+    (call,) = (await world.ask("Mend it.", tools=(patch,))).calls
+    assert (call.name, call.arguments, call.custom) == ("apply_patch", "*** Begin Patch", True)
+
+
 async def test_the_same_results_again_ask_nobody(world: World) -> None:
     world.workers["a"].then(calling("weather"), "Take a coat.")
     first = await world.ask("Coat?", tools=(WEATHER,))
@@ -318,3 +327,36 @@ async def test_usage_of_random_runs_adds_up(world: World) -> None:
         assert sum(row.output_tokens for row in outcome.rows) == trace.usage.output_tokens
         assert spent.cached_tokens <= spent.input_tokens
         assert spent.reasoning_tokens <= spent.output_tokens
+
+
+async def test_results_after_a_stop_in_the_middle_go_on_in_a_new_run(world: World) -> None:
+    world.workers["a"].then(calling("weather"), Reply("", hang=True), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    turn = await world.begin("Coat?", *answered(first), tools=(WEATHER,))
+    waiting = asyncio.create_task(turn.outcome())
+    await asyncio.to_thread(eventually, lambda: len(world.workers["a"].calls) == 2)
+    await asyncio.to_thread(world.host.cancel, first.run_id, ADA)
+    assert (await waiting).status == "cancelled"
+    again = await world.ask("Coat?", *answered(first), tools=(WEATHER,))
+    trace = world.store.read(again.run_id)
+    assert (again.text, trace.parent_run_id) == ("Take a coat.", first.run_id)
+    assert len(world.workers["a"].calls) == 3, "the turn before the tool is not asked again"
+    assert again.spending.total_tokens == trace.usage.total_tokens == 15
+
+
+async def test_a_run_that_another_process_interrupted_goes_on(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    result = ToolResults(
+        run_id=first.run_id,
+        results=tuple(ToolResultPart(call_id=call.call_id, text="rain") for call in first.calls),
+        actor=ADA.actor,
+        door="api",
+    )
+    await asyncio.to_thread(world.host.close)  # nobody hears the command
+    world.store.send(result)
+    world.store.close()
+    world.open()
+    again = await world.ask("Coat?", *answered(first), tools=(WEATHER,))
+    assert (again.status, again.run_id, again.number) == ("completed", first.run_id, 1)
+    assert len(world.workers["a"].calls) == 2

@@ -161,6 +161,24 @@ def test_a_reference_is_what_was_recorded_at_its_place() -> None:
         read(json.dumps(body).encode(), lambda name: [{"type": "item_reference", "id": name}], KEY)
 
 
+def test_items_are_looked_up_once_and_not_without_end() -> None:
+    asked_for: list[str] = []
+
+    def resolve(name: str) -> list[dict[str, Any]]:
+        asked_for.append(name)
+        return [{"role": "assistant", "content": name}]
+
+    def items(count: int) -> bytes:
+        references = [{"type": "item_reference", "id": f"msg_{number // 2}"} for number in range(count)]
+        return json.dumps({"model": "fugu", "input": [*references, {"role": "user", "content": "Hi"}]}).encode()
+
+    read(items(8), resolve, KEY)
+    assert asked_for == ["msg_0", "msg_1", "msg_2", "msg_3"]
+    with pytest.raises(ApiError) as caught:
+        read(items(100_000), resolve, KEY)
+    assert caught.value.status == 400
+
+
 def test_a_compacted_conversation_is_continued() -> None:
     item = {"type": "compaction", "id": "cmp_1", "encrypted_content": SEALED}
     read_one = asked([item, {"role": "user", "content": "Now"}])

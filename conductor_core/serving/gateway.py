@@ -1,0 +1,159 @@
+"""What the endpoint answers from: turns, served models and keys; and which responses a client may see again."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from conductor_core.chat.messages import Message
+from conductor_core.errors import UnknownRun
+from conductor_core.privacy.masking import one_line
+from conductor_core.run.actor import Caller
+from conductor_core.run.service_key import Keys
+from conductor_core.serving import chat, messages, responses
+from conductor_core.serving.admission import Admission, Client
+from conductor_core.serving.asked import Asked
+from conductor_core.serving.errors import Api, ApiError
+from conductor_core.serving.outcome import Outcome, made_id, named
+from conductor_core.serving.served_models import ServedModel, ServedModels
+from conductor_core.serving.turns import Turns
+
+_MOST_RESPONSES = 100
+"""Of one run, among which an item is looked for."""
+
+
+class Deletions(Protocol):
+    """Which responses were deleted. Each method blocks and raises StoreError."""
+
+    def deleted(self, response_id: str) -> bool: ...
+
+    def delete(self, response_id: str, caller: Caller) -> None: ...
+
+
+@dataclass
+class Gateway:
+    """What the endpoint answers from. Belongs to one event loop, that of the server.
+
+    Attributes:
+        seal: the key of compacted conversations (``compaction.sealing_key``).
+        inspector_url: where the inspector shows runs; None: at the address that the request came to.
+    """
+
+    turns: Turns
+    models: ServedModels
+    keys: Keys
+    seal: bytes
+    deletions: Deletions
+    inspector_url: str | None = None
+
+    def __post_init__(self) -> None:
+        self.admission = Admission(self.keys)
+
+    # Requests.
+
+    async def read(self, api: Api, body: bytes, client: Client) -> Asked:
+        """Reads what a client asks, and checks that it may ask this model. Raises: ApiError."""
+        match api:
+            case "chat":
+                asked = await asyncio.to_thread(chat.read, body)
+            case "messages":
+                asked = await asyncio.to_thread(messages.read, body)
+            case "responses":
+                asked = await asyncio.to_thread(responses.read, body, self._resolve(client), self.seal)
+        self.model_for(client, asked.model)
+        if asked.previous_response_id is not None:
+            await self.previous(client, asked.previous_response_id)
+        return asked
+
+    async def read_compact(self, body: bytes, client: Client) -> tuple[Asked, Sequence[Message]]:
+        """Reads a conversation that is to be made short, and the turns before it. Raises: ApiError."""
+        asked = await asyncio.to_thread(responses.read_compact, body, self._resolve(client), self.seal)
+        self.model_for(client, asked.model)
+        if asked.previous_response_id is None:
+            return asked, ()
+        before = await self.previous(client, asked.previous_response_id)
+        turns = await asyncio.to_thread(self.turns.input_of, before.run_id, 0)
+        said = (Message(role="assistant", content=before.text),) if before.text else ()
+        return asked, (*turns, *said)
+
+    def _resolve(self, client: Client) -> responses.Resolve:
+        """Returns what finds recorded items for a reader in another thread."""
+        loop = asyncio.get_running_loop()
+
+        def resolve(item_id: str) -> Sequence[Mapping[str, Any]] | None:
+            return asyncio.run_coroutine_threadsafe(self._items(client, item_id), loop).result()
+
+        return resolve
+
+    async def _items(self, client: Client, item_id: str) -> Sequence[Mapping[str, Any]] | None:
+        """Returns the item of this id that a response of the client's had; None: there is none."""
+        found = named(item_id)
+        if found is None:
+            return None
+        # The number of a call is not that of its response.
+        numbers = range(_MOST_RESPONSES) if item_id.startswith(("fc_", "ctc_")) else (found.number,)
+        for number in numbers:
+            try:
+                outcome = await self.response(client, made_id("resp", found.run_id, number))
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                return None
+            if of_id := [item for item in responses.whole(outcome)["output"] if item["id"] == item_id]:
+                return of_id
+        return None
+
+    # Models.
+
+    def model_for(self, client: Client, model_id: str) -> ServedModel:
+        """Raises: ApiError 404, or 403 for a model that the client's key may not ask."""
+        model, shown = self.models.get(model_id), one_line(model_id, limit=80)
+        if model is None:
+            known = ", ".join(each for each, _ in self.listed(client)[:20])
+            message = f"The model '{shown}' does not exist. Choose one of {known}."
+            raise ApiError(404, message, code="model_not_found", param="model")
+        if not _may_ask(client, model):
+            message = f"This key may not ask the model '{shown}'."
+            raise ApiError(403, message, code="model_not_allowed", param="model")
+        return model
+
+    def listed(self, client: Client) -> list[tuple[str, ServedModel]]:
+        """Returns the ids that a client may ask, with their models."""
+        return [(each, model) for model in self.models.all if _may_ask(client, model) for each in model.ids]
+
+    # What was answered.
+
+    async def response(self, client: Client, response_id: str) -> Outcome:
+        """Returns a kept response of the client's own. Raises: ApiError 404."""
+        found, shown = named(response_id), one_line(response_id, limit=80)
+        unknown = ApiError(404, f"Response '{shown}' not found.", code="response_not_found")
+        if found is None or response_id != made_id("resp", found.run_id, found.number):
+            raise unknown
+        try:
+            outcome = await self.turns.recorded(found.run_id, found.number)
+        except (ApiError, UnknownRun) as error:
+            if isinstance(error, ApiError) and error.status != 404:
+                raise
+            raise unknown from None
+        foreign = client.key is not None and (outcome.actor is None or outcome.actor.id != client.key.actor.id)
+        if foreign or outcome.client.api != "responses" or not outcome.client.store:
+            raise unknown
+        if await asyncio.to_thread(self.deletions.deleted, response_id):
+            raise unknown
+        return outcome
+
+    async def previous(self, client: Client, response_id: str) -> Outcome:
+        """Returns the response that a request goes on from. Raises: ApiError 400."""
+        try:
+            return await self.response(client, response_id)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            shown = one_line(response_id, limit=80)
+            message, code = f"Previous response '{shown}' not found.", "previous_response_not_found"
+            raise ApiError(400, message, code=code, param="previous_response_id") from None
+
+
+def _may_ask(client: Client, model: ServedModel) -> bool:
+    allowed = None if client.key is None else client.key.models
+    return allowed is None or not set(allowed).isdisjoint(model.ids)

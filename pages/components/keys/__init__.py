@@ -1,0 +1,1 @@
+"""The service keys of the endpoint."""

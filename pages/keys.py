@@ -1,0 +1,25 @@
+"""Keys: who may use the endpoint, how much they may spend, and what they spent today."""
+
+import streamlit as st
+
+from pages.components.app.session import current
+from pages.components.app.widgets import fault_shown, notes
+from pages.components.keys import table
+
+
+def show() -> None:
+    st.title("Keys", anchor=False)
+    table.intro()
+    notes()
+    with fault_shown():
+        table.rows(current().store.service_keys.list())
+    new, how = st.columns(2, gap="large")
+    with new:
+        st.subheader("Create a key", anchor=False)
+        table.creation()
+    with how:
+        st.subheader("Use a key", anchor=False)
+        table.usage()
+
+
+show()
