@@ -31,10 +31,10 @@ export function turnList(body, { onRead }) {
 }
 
 // Scrolls the panel to a turn that has just come, unless somebody reads there.
-function bring(body, count) {
+function bring(body, number) {
   const scroller = body.closest(".inspector-scroll")
-  const comes = count > 1 && body.brought !== count
-  body.brought = count
+  const comes = number > 1 && body.brought !== number
+  body.brought = number
   if (comes && scroller && !scroller.matches(":hover, :focus-within"))
     scroller.scrollTop = body.lastChild.offsetTop - scroller.offsetTop
 }
