@@ -1,6 +1,7 @@
 """What goes wrong with a request, and how each API says it."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 Api = Literal["chat", "responses", "messages"]
@@ -23,6 +24,12 @@ ANTHROPIC_STATUSES = {503: 529}
 """Anthropic's own number where the protocols differ."""
 _IN_RESPONSES = {"messages": "input", "response_format": "text.format"}
 """What a field of a chat completion is called in the Responses API."""
+
+
+def until_midnight_s() -> float:
+    """Returns the seconds until the next day of UTC begins, and with it what keys may spend."""
+    now = datetime.now(UTC)
+    return ((now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0) - now).total_seconds()
 
 
 @dataclass

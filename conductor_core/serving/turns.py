@@ -155,8 +155,15 @@ class Turns:
         loaded = [image for image in images if isinstance(image, LoadedImage)]
         if loaded:
             await asyncio.to_thread(self._records.keep_images, loaded)
-        run_id = await asyncio.to_thread(self._host.start, request, cap)
+        run_id = await asyncio.to_thread(self._begun, request, cap)
         return Turn(self, run_id, 0, caller, key)
+
+    def _begun(self, request: RunRequest, cap: CostCap | None) -> str:
+        """Raises: BadInput if what the caller's key may spend in a day cannot be kept with these workers."""
+        if cap is not None:
+            ref = self._settings.pool if request.pool is None else request.pool
+            cap.check_workers(pool_info(ref, self._settings, request.excluded).workers)
+        return self._host.start(request, cap)
 
     def outcomes(self, run_id: str) -> list[Outcome]:
         """Returns all responses of a run, the last one perhaps in progress. Blocks.
