@@ -192,6 +192,8 @@ def test_tokens_are_counted_and_no_worker_is_asked(client: Any, endpoint: Endpoi
     )
     assert 0 < few.input_tokens < many.input_tokens
     assert endpoint.asked("counted-only") == []
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.count_tokens(model="claude-0", messages=ASKED)
 
 
 def test_models_are_listed_in_anthropics_shape(client: Any) -> None:

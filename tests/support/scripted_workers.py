@@ -87,10 +87,8 @@ class Obedient:
             events += [_call(index, name, arguments) for index, (name, _, arguments) in enumerate(calls)]
             events.append(sse(delta(finish="tool_calls")))
         else:
-            events += [
-                sse(delta(piece))
-                for piece in _pieces(self._answer(call, asked, first=first), int(asked.one("pieces") or 3))
-            ]
+            said = self._answer(call, asked, first=first)
+            events += [sse(delta(piece)) for piece in _pieces(said, int(asked.one("pieces") or 3))]
             events.append(sse(delta(finish="stop" if asked.one("cut") is None else "length")))
         events += [sse(delta() | {"choices": [], "usage": usage_told(asked)}), sse("[DONE]")]
         pause = float(asked.one("pause") or 0)
