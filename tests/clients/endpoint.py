@@ -82,18 +82,8 @@ def started(workers: ScriptedProvider, folder: Path) -> Iterator[Endpoint]:
     models.write_text(MODELS)
     product = (python, "-m", "conductor_core")
     running = Endpoint(f"http://127.0.0.1:{port}", folder / "runs.sqlite3", workers, product, environment)
-    command = [
-        *product,
-        "serve",
-        "--port",
-        str(port),
-        "--db",
-        str(running.database),
-        "--pool",
-        str(pool),
-        "--models",
-        str(models),
-    ]
+    files = ("--db", running.database), ("--pool", pool), ("--models", models)
+    command = [*product, "serve", "--port", str(port), *(str(part) for pair in files for part in pair)]
     with log.open("wb") as written:
         process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=written, stderr=subprocess.STDOUT)
     try:
