@@ -199,6 +199,14 @@ def test_calls_wait_for_their_results_and_go_on_in_the_same_run(
     assert second["id"] != first["id"]
     trace_of(endpoint, first, second)
     assert len(endpoint.asked(marker)) == 2
+    if how == "unstored":
+        return
+    for made in (first, second):
+        assert client.responses.retrieve(made["id"]).to_dict()["output"] == _without_parsed(made["output"])
+    brought = client.responses.input_items.list(second["id"], order="asc").data
+    assert [(item.call_id, item.output) for item in brought if item.type == "function_call_output"] == [
+        (call["call_id"], said) for call, said in zip(calls, ("sun", "rain"), strict=True)
+    ]
 
 
 def test_a_conversation_as_codex_holds_it(client: Any, endpoint: Endpoint) -> None:
