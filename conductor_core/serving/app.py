@@ -326,7 +326,9 @@ async def _compact(request: Request, gateway: Gateway, client: Client) -> Respon
 
 async def _count_tokens(request: Request, gateway: Gateway, client: Client) -> Response:
     gateway.admission.count(client)
-    return Json(await asyncio.to_thread(messages.count_tokens, await _body(request)))
+    model, tokens = await asyncio.to_thread(messages.count_tokens, await _body(request))
+    gateway.model_for(client, model)
+    return Json({"input_tokens": tokens})
 
 
 # Routes.

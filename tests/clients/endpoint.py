@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 STARTS_WITHIN_S = 120
 ANY_KEY = "sk-any"
 """No key exists, so any is taken."""
+MODELS = '[[model]]\nid = "house"\naliases = ["claude-house"]\nmax_steps = 1\n'
+"""Served beside fugu and fugu-ultra. Claude Code lists only ids that begin with claude or anthropic."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,13 @@ def started(workers: ScriptedProvider, folder: Path) -> Iterator[Endpoint]:
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
     }
-    pool, log, port = folder / "pool.toml", folder / "serve.log", _free_port()
+    pool, models, log, port = folder / "pool.toml", folder / "models.toml", folder / "serve.log", _free_port()
     pool.write_text(pool_toml(workers.url))
+    models.write_text(MODELS)
     product = (python, "-m", "conductor_core")
     running = Endpoint(f"http://127.0.0.1:{port}", folder / "runs.sqlite3", workers, product, environment)
-    command = [*product, "serve", "--port", str(port), "--db", str(running.database), "--pool", str(pool)]
+    files = ("--db", running.database), ("--pool", pool), ("--models", models)
+    command = [*product, "serve", "--port", str(port), *(str(part) for pair in files for part in pair)]
     with log.open("wb") as written:
         process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=written, stderr=subprocess.STDOUT)
     try:

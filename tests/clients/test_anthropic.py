@@ -185,6 +185,54 @@ def test_fields_without_effect_do_no_harm(client: Any, endpoint: Endpoint) -> No
     trace_of(endpoint, message)
 
 
+def test_a_conversation_as_claude_code_holds_it(client: Any, endpoint: Endpoint) -> None:
+    cached = {"cache_control": {"type": "ephemeral"}}
+    tools = [
+        {"name": "Bash", "description": "Runs it", "input_schema": {"type": "object"}},
+        {"name": "Read", "description": "Reads it", "input_schema": {"type": "object"}, **cached},
+        {"type": "web_search_20250305", "name": "web_search", "max_uses": 8},
+    ]
+    system = [{"type": "text", "text": "You are a coding agent."}, {"type": "text", "text": "cwd: /", **cached}]
+    reminder = {"type": "text", "text": "<system-reminder>Be careful.</system-reminder>"}
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": [reminder, {"type": "text", "text": "as-claude-code: list the files", **cached}]}
+    ]
+    rules = '{question} [[call Bash {"command": "ls"}]] [[call Read {"file_path": "/a"}]] [[say Two files.]]'
+
+    def ask(given: dict[str, Any]) -> Any:
+        with client.beta.messages.stream(
+            model="claude-house",
+            max_tokens=32_000,
+            system=system,
+            tools=tools,
+            messages=messages,
+            metadata={"user_id": "user_1"},
+            thinking={"type": "enabled", "budget_tokens": 31_999},
+            betas=["claude-code-20250219", "interleaved-thinking-2025-05-14"],
+            extra_body=given,
+        ) as stream:
+            return stream.get_final_message()
+
+    first = ask(plan(("alpha", rules)))
+    assert (first.model, first.stop_reason) == ("claude-house", "tool_use")
+    calls = [block.to_dict() for block in first.content if block.type == "tool_use"]
+    assert [(call["name"], call["input"]) for call in calls] == [
+        ("Bash", {"command": "ls"}),
+        ("Read", {"file_path": "/a"}),
+    ]
+    listed = {"type": "tool_result", "tool_use_id": calls[0]["id"], "content": "a b", "is_error": False}
+    read = {"type": "tool_result", "tool_use_id": calls[1]["id"], "content": [{"type": "text", "text": "A"}], **cached}
+    messages += [
+        {"role": "assistant", "content": [block.to_dict() for block in first.content]},
+        {"role": "user", "content": [listed, read, reminder]},
+    ]
+    second = ask({})
+    assert text_in(second.to_dict()) == "Two files."
+    asked, answered = endpoint.asked("as-claude-code")
+    assert {tool["function"]["name"] for tool in asked.body["tools"]} == {"Bash", "Read"}
+    assert [turn["content"] for turn in answered.messages if turn["role"] == "tool"] == ["a b", "A"]
+
+
 def test_tokens_are_counted_and_no_worker_is_asked(client: Any, endpoint: Endpoint) -> None:
     few = client.messages.count_tokens(model="fugu", messages=[{"role": "user", "content": "counted-only"}])
     many = client.messages.count_tokens(
@@ -192,11 +240,13 @@ def test_tokens_are_counted_and_no_worker_is_asked(client: Any, endpoint: Endpoi
     )
     assert 0 < few.input_tokens < many.input_tokens
     assert endpoint.asked("counted-only") == []
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.count_tokens(model="claude-0", messages=ASKED)
 
 
 def test_models_are_listed_in_anthropics_shape(client: Any) -> None:
     listed = list(client.models.list())
-    assert {"fugu", "fugu-ultra"} <= {model.id for model in listed}
+    assert {"fugu", "fugu-ultra", "house", "claude-house"} <= {model.id for model in listed}
     assert {model.type for model in listed} == {"model"}
     assert client.models.retrieve("fugu").display_name
     with pytest.raises(anthropic.NotFoundError) as unknown:

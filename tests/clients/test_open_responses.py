@@ -67,7 +67,7 @@ def send(endpoint: Endpoint, request: dict[str, Any], *, stream: bool) -> httpx.
 
 
 def checked(endpoint: Endpoint, response: dict[str, Any], case: str) -> None:
-    openresponses_types.ResponseResource.model_validate(response)
+    openresponses_types.ResponseResource.model_validate_json(json.dumps(response), strict=True)
     assert response["status"] == "completed"
     assert response["output"]
     if case == "tool":
@@ -87,9 +87,10 @@ def test_every_event_of_a_stream_is_of_the_specifications_type(endpoint: Endpoin
     events = []
     for block in blocks:
         named, data = block.split("\n")
-        event = json.loads(data.removeprefix("data:"))
+        data = data.removeprefix("data:")
+        event = json.loads(data)
         assert named == f"event: {event['type']}"
-        EVENTS[event["type"]].model_validate(event)
+        EVENTS[event["type"]].model_validate_json(data, strict=True)
         events.append(event)
     assert events[-1]["type"] == "response.completed"
     checked(endpoint, events[-1]["response"], case)

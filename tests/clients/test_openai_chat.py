@@ -297,6 +297,17 @@ def test_no_sdk_repeats_a_run_of_which_a_worker_was_paid(client: Any, endpoint: 
     assert len([call for call in endpoint.asked("paid-once") if "then-fails" not in json.dumps(call.body)]) == 1
 
 
+def test_a_request_that_an_sdk_repeats_after_its_timeout_pays_no_worker_twice(endpoint: Endpoint) -> None:
+    hasty: Any = openai.OpenAI(base_url=endpoint.url, api_key=ANY_KEY, timeout=5, max_retries=2)
+    given = plan(("alpha", "paid-before-the-timeout [[say draft]]"), ("beta", "late-once [[late 8]] [[say done]]"))
+    asked = [{"role": "user", "content": "repeated after a timeout"}]
+    answer = hasty.chat.completions.create(model="fugu", messages=asked, extra_body=given).to_dict()
+    assert answer["choices"][0]["message"]["content"] == "done"
+    drafts = [call for call in endpoint.asked("paid-before-the-timeout") if "late-once" not in json.dumps(call.body)]
+    assert len(drafts) == 1
+    trace_of(endpoint, answer)
+
+
 def test_a_stream_that_fails_raises_in_the_sdk(client: Any) -> None:
     given = plan(("alpha", "[[fail 500]]"))
     with pytest.raises(openai.APIError):

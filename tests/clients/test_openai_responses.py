@@ -165,7 +165,7 @@ def test_a_running_response_is_cancelled(client: Any, endpoint: Endpoint) -> Non
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("how", ["previous", "whole"])
+@pytest.mark.parametrize("how", ["previous", "whole", "unstored"])
 def test_calls_wait_for_their_results_and_go_on_in_the_same_run(
     client: Any, endpoint: Endpoint, stream: bool, how: str
 ) -> None:
@@ -177,8 +177,9 @@ def test_calls_wait_for_their_results_and_go_on_in_the_same_run(
         whole: dict[str, Any] = client.responses.create(model="fugu", tools=[WEATHER], **request).to_dict()
         return whole
 
+    kept: dict[str, Any] = {"store": False, "include": ["reasoning.encrypted_content"]} if how == "unstored" else {}
     rules = '[[call weather {"city": "Rome"}]] [[call weather {"city": "Oslo"}]] [[usage 50 9]]'
-    first = ask(input=ASKED, extra_body=plan(("alpha", f"{marker} {rules}")))
+    first = ask(input=ASKED, extra_body=plan(("alpha", f"{marker} {rules}")), **kept)
     calls = calls_in(first)
     assert [json.loads(call["arguments"]) for call in calls] == [{"city": "Rome"}, {"city": "Oslo"}]
     assert len({call["call_id"] for call in calls} | {call["id"] for call in calls}) == 4
@@ -187,17 +188,77 @@ def test_calls_wait_for_their_results_and_go_on_in_the_same_run(
         {"type": "function_call_output", "call_id": call["call_id"], "output": said}
         for call, said in zip(calls, ("sun", "rain"), strict=True)
     ]
+    asked: dict[str, Any] = {"previous_response_id": first["id"], "input": given}
+    if how != "previous":
+        asked = kept | {"input": [{"role": "user", "content": ASKED}, *_without_parsed(first["output"]), *given]}
     with pytest.raises(openai.BadRequestError) as half:
-        ask(input=given[:1], previous_response_id=first["id"])
+        ask(**asked | {"input": asked["input"][:-1]})
     assert half.value.param == "input"
-    if how == "previous":
-        second = ask(input=given, previous_response_id=first["id"])
-    else:
-        second = ask(input=[{"role": "user", "content": ASKED}, *_without_parsed(first["output"]), *given])
+    second = ask(**asked)
     assert text_in(second) == "sun and rain"
     assert second["id"] != first["id"]
     trace_of(endpoint, first, second)
     assert len(endpoint.asked(marker)) == 2
+    if how == "unstored":
+        return
+    for made in (first, second):
+        assert client.responses.retrieve(made["id"]).to_dict()["output"] == _without_parsed(made["output"])
+    brought = client.responses.input_items.list(second["id"], order="asc").data
+    assert [(item.call_id, item.output) for item in brought if item.type == "function_call_output"] == [
+        (call["call_id"], said) for call, said in zip(calls, ("sun", "rain"), strict=True)
+    ]
+
+
+def test_a_conversation_as_codex_holds_it(client: Any, endpoint: Endpoint) -> None:
+    patch = {
+        "type": "custom",
+        "name": "apply_patch",
+        "description": "Edits files",
+        "format": {"type": "grammar", "syntax": "lark", "definition": 'start: "*** Begin"'},
+    }
+    shell = {
+        "type": "function",
+        "name": "shell",
+        "description": "Runs it",
+        "strict": False,
+        "parameters": {"type": "object", "properties": {"command": {"type": "array", "items": {"type": "string"}}}},
+    }
+    settings: dict[str, Any] = {
+        "instructions": "You are a coding agent.",
+        "tools": [shell, patch, {"type": "web_search"}],
+        "tool_choice": "auto",
+        "parallel_tool_calls": False,
+        "reasoning": {"effort": "medium", "summary": "auto"},
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": "a-thread",
+    }
+    said: list[dict[str, Any]] = [
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Ask before you delete."}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "<environment_context/>"}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "as-codex: mend it"}]},
+    ]
+    rules = '[[call shell {"command": ["ls"]}]] [[call apply_patch {"input": "*** Begin"}]] [[say Mended.]]'
+    _, first = streamed(client, input=said, extra_body=plan(("alpha", f"{{question}} {rules}")), **settings)
+    (called,), (edited,) = calls_in(first), [item for item in first["output"] if item["type"] == "custom_tool_call"]
+    assert json.loads(called["arguments"]) == {"command": ["ls"]}
+    said += [
+        *_without_parsed(first["output"]),
+        {"type": "function_call_output", "call_id": called["call_id"], "output": "a b"},
+        {"type": "custom_tool_call_output", "call_id": edited["call_id"], "output": "done"},
+    ]
+    _, second = streamed(client, input=said, **settings)
+    assert text_in(second) == "Mended."
+    trace_of(endpoint, first, second)
+    asked, _ = endpoint.asked("as-codex")
+    assert {tool["function"]["name"] for tool in asked.body["tools"]} == {"shell", "apply_patch"}
+    # The next turn of the conversation is a run of its own, which is told what was said.
+    said += [*_without_parsed(second["output"]), {"type": "message", "role": "user", "content": "codex-again: thanks"}]
+    _, third = streamed(client, input=said, extra_body=plan(("alpha", "{question} [[say Gladly.]]")), **settings)
+    assert text_in(third) == "Gladly."
+    (again,) = endpoint.asked("codex-again")
+    assert "Mended." in json.dumps(again.messages)
+    trace_of(endpoint, third)
 
 
 def test_a_custom_tools_input_is_a_text(client: Any, endpoint: Endpoint) -> None:

@@ -12,6 +12,7 @@ Rules stand in the last user's turn that has any, which is a step's own instruct
     [[pause SECONDS]]       before each event
     [[fail STATUS]]         an error of the server
     [[wait SECONDS]]        before the first event
+    [[late SECONDS]]        before the first event of the first request with this turn
     [[hang]]                says nothing until the client leaves
 """
 
@@ -77,6 +78,7 @@ class Obedient:
             return error(int(status))
         if asked.one("hang") is not None:
             return Reply([Hang()])
+        first = self._is_first(call, asked)
         events = [sse(delta(role="assistant"))]
         if (thought := asked.one("think")) is not None:
             events.append(sse(delta(reasoning_content=thought)))
@@ -85,21 +87,25 @@ class Obedient:
             events += [_call(index, name, arguments) for index, (name, _, arguments) in enumerate(calls)]
             events.append(sse(delta(finish="tool_calls")))
         else:
-            events += [sse(delta(piece)) for piece in _pieces(self._answer(call, asked), int(asked.one("pieces") or 3))]
+            said = self._answer(call, asked, first=first)
+            events += [sse(delta(piece)) for piece in _pieces(said, int(asked.one("pieces") or 3))]
             events.append(sse(delta(finish="stop" if asked.one("cut") is None else "length")))
         events += [sse(delta() | {"choices": [], "usage": usage_told(asked)}), sse("[DONE]")]
         pause = float(asked.one("pause") or 0)
         parts: list[Part] = [part for event in events for part in ((Pause(pause), event) if pause else (event,))]
-        return Reply([Pause(float(asked.one("wait") or 0)), *parts])
+        wait = asked.one("wait") or (asked.one("late") if first else None)
+        return Reply([Pause(float(wait or 0)), *parts])
 
-    def _answer(self, call: Call, asked: Told) -> str:
-        if (first := asked.one("once")) is not None:
-            key = (call.model, asked.turn)
-            with self._lock:
-                again = key in self._seen
-                self._seen.add(key)
-            if not again:
-                return first
+    def _is_first(self, call: Call, asked: Told) -> bool:
+        key = (call.model, asked.turn)
+        with self._lock:
+            seen = key in self._seen
+            self._seen.add(key)
+        return not seen
+
+    def _answer(self, call: Call, asked: Told, *, first: bool) -> str:
+        if first and (once := asked.one("once")) is not None:
+            return once
         said = asked.one("say")
         if said is not None:
             return said
