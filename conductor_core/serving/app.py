@@ -305,7 +305,7 @@ async def _cancel(request: Request, gateway: Gateway, client: Client) -> Respons
     outcome = await gateway.response(client, request.path_params["response_id"])
     if outcome.status == "in_progress":
         await gateway.turns.cancel(outcome.run_id, client.caller)
-        outcome = await gateway.turns.recorded(outcome.run_id, outcome.number)
+        outcome = await asyncio.to_thread(gateway.turns.recorded, outcome.run_id, outcome.number)
     return _shown(request, gateway, outcome)
 
 

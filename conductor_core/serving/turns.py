@@ -6,7 +6,7 @@ again bring what they brought before, and nobody is asked twice; other results b
 
 import asyncio
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -74,9 +74,11 @@ class Turn:
     async def parts(self) -> AsyncGenerator[Part]:
         """Yields how the response goes on; the last part is ``Ended``, also if the run fails.
 
-        Closing it before its end cancels the run: the client has left. Raises: StoreError, RunUnreadable.
+        Closing it before its end cancels the run, unless another request still waits for the same: the client has left.
+        Raises: StoreError, RunUnreadable.
         """
         whole = False
+        self._turns.listeners[self.run_id] += 1
         try:
             async for telling, parts in self._turns.following(self.run_id):
                 for part in parts:
@@ -89,7 +91,10 @@ class Turn:
                         return
                     yield part
         finally:
-            if not whole:
+            self._turns.listeners[self.run_id] -= 1
+            if not self._turns.listeners[self.run_id]:
+                del self._turns.listeners[self.run_id]
+            if not whole and self.run_id not in self._turns.listeners:
                 await self._turns.left(self.run_id, self._caller, self._key)
 
     async def outcome(self) -> Outcome:
@@ -112,10 +117,15 @@ def _number_of(part: Part, telling: Telling) -> int:
 
 
 class Turns:
-    """Begins and finds responses."""
+    """Begins and finds responses.
+
+    Attributes:
+        listeners: how many requests wait for a response of each run.
+    """
 
     def __init__(self, host: EngineHost, records: Records, settings: Settings, models: ServedModels) -> None:
         self._host, self._records, self._settings, self._models = host, records, settings, models
+        self.listeners: Counter[str] = Counter()
         self._conversations: OrderedDict[str, str] = OrderedDict()
         self._left: OrderedDict[str, str] = OrderedDict()
 
@@ -177,9 +187,9 @@ class Turns:
         last = telling.outcome()
         return telling.ended if telling.ended and telling.ended[-1].number == last.number else [*telling.ended, last]
 
-    async def recorded(self, run_id: str, number: int) -> Outcome:
-        """Returns a response from the record. Raises: ApiError 404."""
-        found = await asyncio.to_thread(self.outcomes, run_id)
+    def recorded(self, run_id: str, number: int) -> Outcome:
+        """Returns a response from the record. Blocks. Raises: ApiError 404, StoreError."""
+        found = self.outcomes(run_id)
         if number >= len(found):
             raise ApiError(404, "There is no such response.", code="not_found")
         return found[number]
@@ -347,7 +357,10 @@ class Turns:
     # A run that waits for tools.
 
     def _called(self, asked: Asked, caller: Caller) -> "_Waiting | None":
-        """Returns the run that called the tools whose results came; None: they are history of another server."""
+        """Returns the run that called the tools whose results came; None: they are history of another server.
+
+        Raises: ApiError 400 for two results of one call.
+        """
         found = {known.run_id for result in asked.results if (known := named(result.call_id)) is not None}
         for run_id in sorted(found):
             try:
@@ -356,9 +369,9 @@ class Turns:
                 continue
             if trace.client is not None and _is_of(trace, caller):
                 ids = {call.call_id for step in trace.walk() for turn in step.turns for call in turn.calls}
-                results = tuple(result for result in asked.results if result.call_id in ids)
+                results = dict.fromkeys(result for result in asked.results if result.call_id in ids)
                 if results:
-                    return _Waiting(trace, results, _said_beside(asked))
+                    return _Waiting(trace, _one_for_each(results), _said_beside(asked))
         return None
 
     async def _take_up(self, asked: Asked, caller: Caller, waiting: "_Waiting") -> Turn | RunRequest | None:
@@ -473,6 +486,19 @@ class _Waiting:
 
 
 # Words and marks.
+
+
+def _one_for_each(results: Collection[ToolResultPart]) -> tuple[ToolResultPart, ...]:
+    """Raises: ApiError 400 if one call has two results."""
+    counted = Counter(result.call_id for result in results)
+    if twice := next((call_id for call_id, times in counted.items() if times > 1), None):
+        raise ApiError(
+            400,
+            f"Two different outputs for {twice}: send one for each call.",
+            code="duplicate_tool_output",
+            param="input",
+        )
+    return tuple(results)
 
 
 def _client_of(asked: Asked, model: ServedModel | None) -> ClientRequest:

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import httpx2
@@ -337,6 +338,14 @@ async def test_an_item_that_was_answered_can_be_named_later(endpoint: Endpoint) 
     assert (await endpoint.post("/v1/responses", previous_response_id=first["id"])).status_code == 200
     gone = await endpoint.post("/v1/responses", previous_response_id="resp_none")
     assert (gone.status_code, error_of(gone)["param"]) == (400, "previous_response_id")
+
+
+async def test_requests_that_name_items_do_not_wait_for_each_others_threads(endpoint: Endpoint) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    first = (await endpoint.post("/v1/responses")).json()
+    named = {"type": "item_reference", "id": first["output"][0]["id"]}
+    response = await endpoint.post("/v1/responses", input=[named, {"role": "user", "content": "And?"}])
+    assert response.status_code == 200
 
 
 # Whatever comes.

@@ -112,7 +112,7 @@ async def test_the_worked_example(world: World) -> None:
     assert spent.total_tokens == trace.usage.total_tokens
     assert [(row.name, row.agent) for row in outcome.rows] == [("plan", "conductor"), ("step 0", "b"), ("step 1", "a")]
     assert sum(row.input_tokens for row in outcome.rows) == spent.all_input_tokens
-    assert outcome == await world.turns.recorded(outcome.run_id, 0)
+    assert outcome == world.turns.recorded(outcome.run_id, 0)
 
 
 async def test_a_stream_is_what_the_record_says(world: World) -> None:
@@ -274,7 +274,7 @@ async def test_a_withdrawn_answer_fails_a_stream_alone(world: World) -> None:
         world.workers["a"].then(Reply("the beginn", error=WorkerStreamCut("cut")), "another answer")
         outcome = await world.ask("What?", stream=stream)
         assert outcome.status == status
-        assert outcome == await world.turns.recorded(outcome.run_id, 0)
+        assert outcome == world.turns.recorded(outcome.run_id, 0)
     assert outcome.text == "another answer"
 
 
@@ -360,3 +360,30 @@ async def test_a_run_that_another_process_interrupted_goes_on(world: World) -> N
     again = await world.ask("Coat?", *answered(first), tools=(WEATHER,))
     assert (again.status, again.run_id, again.number) == ("completed", first.run_id, 1)
     assert len(world.workers["a"].calls) == 2
+
+
+async def test_two_results_of_one_call_are_refused_and_one_sent_twice_is_one(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    call, brought = answered(first)
+    _, other = answered(first, "sun")
+    with pytest.raises(ApiError, match="Two different outputs"):
+        await world.ask("Coat?", call, brought, other, tools=(WEATHER,))
+    again = await world.ask("Coat?", call, brought, brought, tools=(WEATHER,))
+    assert (again.run_id, again.text) == (first.run_id, "Take a coat.")
+    assert not world.store.read(first.run_id).refused
+
+
+async def test_a_client_that_leaves_does_not_end_what_another_request_waits_for(world: World) -> None:
+    world.workers["a"].then(calling("weather"), Reply("", hang=True))
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    both = [await world.begin("Coat?", *answered(first), tools=(WEATHER,)) for _ in range(2)]
+    waiting = [asyncio.create_task(turn.outcome()) for turn in both]
+    await asyncio.to_thread(eventually, lambda: world.turns.listeners[first.run_id] == 2)
+    await asyncio.to_thread(eventually, lambda: len(world.workers["a"].calls) == 2)
+    waiting[0].cancel()
+    await asyncio.gather(waiting[0], return_exceptions=True)
+    assert world.store.read(first.run_id).status == "running"
+    waiting[1].cancel()
+    await asyncio.gather(waiting[1], return_exceptions=True)
+    await asyncio.to_thread(eventually, lambda: world.store.read(first.run_id).status == "cancelled")
