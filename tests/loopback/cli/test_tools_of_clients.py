@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ CLIENT = ClientRequest(api="messages", model="fugu-ultra")
 def db(tmp_path: Path) -> str:
     file = tmp_path / "runs.sqlite3"
     tool = ToolSpec(name="weather")
-    more = {"tools": (tool,), "system": "Be brief.", "client": CLIENT, "conversation_id": "r0", "door": "api"}
+    more: Any = {"tools": (tool,), "system": "Be brief.", "client": CLIENT, "conversation_id": "r0", "door": "api"}
     calls = (ToolCall(call_id="call_0", name="weather", arguments='{"place": "\\u001b[31mOslo"}'),)
     wrong = ev.StepRetried(
         run_id="r1", path=(0,), attempt=1, error_code="AnswerNotInForm", error="not JSON", wait_ms=0, partial="7",
