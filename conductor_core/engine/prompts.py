@@ -445,6 +445,17 @@ class StepInputs:
     def images_given(self) -> ImagesGiven | None:
         return self.asked.images_given(self.workers)
 
+    @property
+    def offered(self) -> tuple[WorkerSpec, ...]:
+        """Returns the workers that the Conductor may choose, in their order.
+
+        One that chooses roles learns nothing of who sees images, so with images it is offered who does.
+        """
+        workers, given = tuple(self.workers.values()), self.images_given
+        if given is None or self.conductor is None or not self.conductor.seated:
+            return workers
+        return tuple(worker for worker in workers if worker.name in given.agents)
+
     def of(
         self,
         workflow: Workflow,
@@ -481,7 +492,7 @@ class StepInputs:
             raise KeyError(CONDUCTOR_AGENT)
         last_read = workflow.reads(index)[-1:]
         last = answers[last_read[0]] if last_read else None
-        agents = tuple(self.workers.values())
+        agents = self.offered
         parent = ParentPlan(
             plan=to_lists(workflow, agents_by_ordinal(self.conductor, agents)),
             last_response="" if last is None else last.turn,

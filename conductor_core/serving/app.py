@@ -392,7 +392,7 @@ class _Endpoint:
             await WebSocketClose(4404)(scope, receive, send)
             return
         request_id, path = new_request_id(), scope["path"]
-        ids = [(name.encode(), value.encode()) for name, value in id_headers(request_id, api_of(path)).items()]
+        ids = [(name.encode(), value.encode()) for name, value in id_headers(request_id, api_of(scope)).items()]
         begun = False
 
         async def send_with_id(message: Message) -> None:
@@ -421,7 +421,7 @@ class _Endpoint:
         except Exception as fault:  # noqa: BLE001 - every fault is answered in the shape of the API
             error, headers = _fault_of(fault, f"{scope['method']} {path}"), {}
         if not begun:
-            await _refuse(refusal(error, path, request_id, headers), error, scope, receive, send)
+            await _refuse(refusal(error, scope, request_id, headers), error, scope, receive, send)
 
 
 async def _refuse(answer: Response, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:

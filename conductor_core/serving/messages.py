@@ -347,7 +347,8 @@ class Stream:
             pieces = (self._block(_call(call)), self._delta({"type": "input_json_delta", "partial_json": given}))
             told += [*pieces, *self._close()]
         told.append(_event("message_delta", delta=_stop(outcome), **_spent(outcome)))
-        return [*told, _event("message_stop")]
+        # In all APIs a stream's last data says what is ours.
+        return [*told, _event("message_stop", **self._own)]
 
     def _block(self, block: Mapping[str, Any]) -> bytes:
         return _event("content_block_start", index=self._index, content_block=block)

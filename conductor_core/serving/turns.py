@@ -155,8 +155,15 @@ class Turns:
         loaded = [image for image in images if isinstance(image, LoadedImage)]
         if loaded:
             await asyncio.to_thread(self._records.keep_images, loaded)
-        run_id = await asyncio.to_thread(self._host.start, request, cap)
+        run_id = await asyncio.to_thread(self._begun, request, cap)
         return Turn(self, run_id, 0, caller, key)
+
+    def _begun(self, request: RunRequest, cap: CostCap | None) -> str:
+        """Raises: BadInput if what the caller's key may spend in a day cannot be kept with these workers."""
+        if cap is not None:
+            ref = self._settings.pool if request.pool is None else request.pool
+            cap.check_workers(pool_info(ref, self._settings, request.excluded).workers)
+        return self._host.start(request, cap)
 
     def outcomes(self, run_id: str) -> list[Outcome]:
         """Returns all responses of a run, the last one perhaps in progress. Blocks.
@@ -311,7 +318,7 @@ class Turns:
             raise gone
         if outcome.calls:
             ids = ", ".join(call.call_id for call in outcome.calls)
-            raise ApiError(400, f"No tool output found for {ids}.", code="missing_tool_output", param="input")
+            raise ApiError(400, f"No tool output found for {ids}.", code="missing_tool_output", param="messages")
         if outcome.status == "in_progress":
             raise ApiError(400, "The previous response is still in progress.", param="previous_response_id")
         said = (Message(role="assistant", content=outcome.text),) if outcome.text else ()
@@ -364,7 +371,7 @@ class Turns:
         if brought & still:
             if missing := sorted(still - brought):
                 message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
-                raise ApiError(400, message, code="missing_tool_output", param="input")
+                raise ApiError(400, message, code="missing_tool_output", param="messages")
             if await self._send(asked, caller, waiting, still):
                 return Turn(self, trace.run_id, waiting.number_of_wait(still) + 1, caller)
             return None
@@ -372,7 +379,7 @@ class Turns:
         missing = sorted(group - brought)
         if missing:
             message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
-            raise ApiError(400, message, code="missing_tool_output", param="input")
+            raise ApiError(400, message, code="missing_tool_output", param="messages")
         number = waiting.number_of_wait(group) + 1
         if waiting.same_as_recorded(group):
             outcomes = await asyncio.to_thread(self.outcomes, trace.run_id)

@@ -21,7 +21,13 @@ CLIENT = ClientRequest(api="messages", model="fugu-ultra")
 def db(tmp_path: Path) -> str:
     file = tmp_path / "runs.sqlite3"
     tool = ToolSpec(name="weather")
-    more: Any = {"tools": (tool,), "system": "Be brief.", "client": CLIENT, "conversation_id": "r0", "door": "api"}
+    more: dict[str, Any] = {
+        "tools": (tool,),
+        "system": "Be brief.",
+        "client": CLIENT,
+        "conversation_id": "r0",
+        "door": "api",
+    }
     calls = (ToolCall(call_id="call_0", name="weather", arguments='{"place": "\\u001b[31mOslo"}'),)
     wrong = ev.StepRetried(
         run_id="r1", path=(0,), attempt=1, error_code="AnswerNotInForm", error="not JSON", wait_ms=0, partial="7",
