@@ -60,6 +60,7 @@ _LEGEND = (
     "– would not be granted; figures are tokens"
 )
 _PARTS = {
+    "system": "the system text",
     "conversation": "turns before the task",
     "task": "the task",
     "images": "its images",

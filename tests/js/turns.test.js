@@ -164,12 +164,17 @@ test("the turns are links in order, the current one marked, the newest open", as
 
 test("what Conductor and steps read of it is one press away", async () => {
   const page = await inConversation([turn(1), turn(2)])
-  assert.equal(page.text(".readers"), "Read by the Conductor and step 0")
+  assert.equal(page.text(".readers"), "Read by step 0, not by the Conductor")
   await page.click(page.named("the Conductor", ".readers button"))
   assert.equal(page.named("Prompt", ".inspector [role=tab]").getAttribute("aria-selected"), "true")
   await page.click(page.named("0", ".readers button"))
   assert.equal(page.named("What it saw", ".inspector [role=tab]").getAttribute("aria-selected"), "true")
   assert.match(page.text(".inspector-body"), /The conversation before/)
+  const said = page.view.model.run.turns_before.at(-1).content
+  page.view.model.rounds.get("").messages = [{ role: "user", content: `Assistant: ${said}\n\nTask: Rain?` }]
+  page.view.queue()
+  await drawn()
+  assert.equal(page.text(".readers"), "Read by the Conductor and step 0")
 })
 
 test("a new turn appears, and nobody loses the focus", async () => {

@@ -3,6 +3,7 @@
 import { el, once, setText } from "./dom.js"
 import { apart, pathKey, tokens } from "./format.js"
 import { earlierTurns } from "./inspect_step.js"
+import { inWords } from "./message_parts.js"
 import { RUN_STATUS } from "./status.js"
 import { isolated, visible } from "./text.js"
 
@@ -85,24 +86,32 @@ export class Conversation {
     if (focus) card.focus({ preventScroll: true })
   }
 
-  // Who read what was said before, each by one press.
+  // Who read what was said before, each by one press. A Conductor of a short prompt reads the task alone.
   showReaders(model) {
     const steps = model.ordered().filter((step) => step.messages?.length && earlierTurns(model, step).length)
-    const planned = (model.rounds.get("")?.messages.length ?? 0) > 0
     const named = steps.slice(0, MOST_READERS)
-    const before = model.run?.turns_before.length ?? 0
-    once(this.readers, JSON.stringify([before, planned, named.map(({ path, agent }) => [path, agent])]), () => {
-      if (!before || (!planned && !steps.length)) return ["The first turn"].filter(() => !before)
-      const what = named.length > 1 ? "steps " : "step "
+    const before = model.run?.turns_before ?? []
+    const prompt = model.rounds.get("")?.messages ?? []
+    const planned = prompt.length > 0 && holds(prompt, before.at(-1))
+    const state = [before.length, prompt.length, planned, named.map(({ path, agent }) => [path, agent])]
+    once(this.readers, JSON.stringify(state), () => {
+      if (!before.length) return ["The first turn"]
       const button = (words, key, title) =>
         el("button", { type: "button", class: "quiet", title, onclick: () => this.onRead(key) }, words)
       const of = (step) => button(pathKey(step.path), pathKey(step.path), `What ${isolated(step.agent)} saw of it`)
-      return [
-        "Read by ",
-        ...(planned ? [button("the Conductor", null, "What the Conductor read of it")] : []),
-        ...named.flatMap((step, at) => [at ? ", " : planned ? ` and ${what}` : what, of(step)]),
-        steps.length > named.length ? "…" : "",
-      ]
+      const conductor = button("the Conductor", null, "What the Conductor read")
+      const readers = [
+        planned ? conductor : null,
+        named.length ? `${planned ? " and " : ""}step${named.length > 1 ? "s" : ""} ` : null,
+        ...named.flatMap((step, at) => (at ? [", ", of(step)] : [of(step)])),
+        steps.length > named.length ? ", …" : null,
+      ].filter(Boolean)
+      const not = prompt.length && !planned ? ["not by ", conductor] : []
+      return readers.length
+        ? ["Read by ", ...readers, ...(not.length ? [", ", ...not] : [])]
+        : not.length
+          ? ["Read ", ...not]
+          : []
     })
   }
 
@@ -115,4 +124,14 @@ export class Conversation {
     event.stopPropagation()
     cards[Math.max(0, Math.min(cards.length - 1, to))].focus()
   }
+}
+
+const LOOKED_AT = 200
+
+// Whether a prompt holds the beginning of a turn.
+function holds(prompt, turn) {
+  const said = inWords(turn?.content ?? "")
+    .trim()
+    .slice(0, LOOKED_AT)
+  return said !== "" && prompt.some(({ content }) => inWords(content).includes(said))
 }

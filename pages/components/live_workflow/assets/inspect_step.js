@@ -9,7 +9,7 @@ import { byAgent } from "./fold.js"
 import { accessList, count, pathKey, plural, roundName, shortHash } from "./format.js"
 import { contentTokens, imagesIn, inWords, partInWords, partsOf, turnMessages, typeOf } from "./message_parts.js"
 import { beginning, cutNotice, notices } from "./panes.js"
-import { STEP_STATUS, notWholeNote, openCalls, shownStatus } from "./status.js"
+import { STEP_STATUS, notWholeNote, shownStatus } from "./status.js"
 import { StreamedMarkdown, isolated, renderMarkdown, visible } from "./text.js"
 import { callBox, folded, resultBox, turnList } from "./turns.js"
 
@@ -45,7 +45,7 @@ function output(body, { onRead }) {
     const running = step.status === "running"
     showTurns(model, step)
     const called = step.turns?.length > 0
-    bar.hidden = openCalls(step).length > 0
+    bar.hidden = called && step.turns.at(-1).results === null
     final.hidden = !called
     const lines = [...notices(model, step), ...(running ? [] : cutNotice(step.output))]
     all.hidden = !step.output

@@ -287,6 +287,7 @@ function placeholder(step, inner) {
     case "failed":
       return "No text had arrived."
     case "cancelled":
+      if (step.turns?.at(-1)?.results === null) return "Cancelled before its client’s tools had returned."
       return "Cancelled before any text had arrived."
     case "completed":
       return "The answer is empty."

@@ -1,7 +1,7 @@
 // The turns of a step whose worker called the client's tools: what it said beside, each call, and what came back.
 
 import { copyButton, el, once, setText } from "./dom.js"
-import { count, seconds, tokens, usd } from "./format.js"
+import { count, seconds, tokens, usdInLine } from "./format.js"
 import { inLines, isJson } from "./json_text.js"
 import { isolated, renderMarkdown, visible } from "./text.js"
 
@@ -59,7 +59,7 @@ function turnParts(step, turn, index, onRead) {
 }
 
 const spent = ({ usage, cost_usd }) =>
-  `${usage.estimated ? "≈ " : ""}${tokens(usage.input_tokens + usage.output_tokens)} · ${usd(cost_usd)}`
+  `${usage.estimated ? "≈ " : ""}${tokens(usage.input_tokens + usage.output_tokens)} · ${usdInLine(cost_usd)}`
 
 function said(text) {
   const prose = el("div", { class: "prose", dir: "auto" })
