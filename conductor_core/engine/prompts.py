@@ -430,16 +430,22 @@ class StepInputs:
     """What the steps of a run have in common.
 
     Attributes:
+        given: what is asked. trace: of the run; None: there is none yet. A client may tell it other things meanwhile.
         workers: by name, in the order of the Conductor's ordinals, without those that the run excludes.
         seed: of the run. pool_seed: of the simulated workers.
     """
 
-    asked: Asked
+    given: Asked
     workers: Mapping[str, WorkerSpec]
     conductor: ConductorInfo | None
     limits: Limits
     seed: int
     pool_seed: int
+    trace: RunTrace | None = None
+
+    @property
+    def asked(self) -> Asked:
+        return self.given if self.trace is None else Asked.by(self.trace)
 
     @property
     def images_given(self) -> ImagesGiven | None:

@@ -720,10 +720,23 @@ def _apply_results(trace: RunTrace, event: ev.ToolReturned) -> None:
     results = {result.call_id: result for result in event.results}
     for step in waiting:
         brought = tuple(results[call.call_id] for call in step.open_calls)
-        done = {"results": brought, "said": event.said, "returned_ms": event.at_ms, "returned_at_utc": event.at_utc}
+        done = {
+            "results": brought,
+            "said": event.said,
+            "anew": event.anew,
+            "returned_ms": event.at_ms,
+            "returned_at_utc": event.at_utc,
+        }
         step.turns = (*step.turns[:-1], step.turns[-1].model_copy(update=done))
     if event.client is not None:
         trace.client = event.client
+    if (anew := event.anew) is not None:
+        trace.system, trace.tools, trace.tool_choice, trace.rules = (
+            anew.system,
+            anew.tools,
+            anew.tool_choice,
+            anew.rules,
+        )
 
 
 def _apply_given(step: StepTrace, event: ev.StepGiven) -> None:

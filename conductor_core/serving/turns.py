@@ -34,6 +34,7 @@ from conductor_core.run.commands import ToolResults
 from conductor_core.run.events import Event
 from conductor_core.run.request import MOST_IMAGES, ClientRequest, GivenTurns, Overrides, RunRequest
 from conductor_core.run.trace import RunTrace, StepTrace
+from conductor_core.run.values import ToldAnew
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Ended, Outcome, Part, named
@@ -408,6 +409,7 @@ class Turns:
             run_id=run_id,
             results=tuple(result for result in waiting.results if result.call_id in ids),
             said=waiting.said,
+            anew=_anew(asked, waiting.trace),
             client=_client_of(asked, self._models.get(asked.model)),
             actor=caller.actor,
             door=caller.door,
@@ -512,6 +514,17 @@ def _client_of(asked: Asked, model: ServedModel | None) -> ClientRequest:
         previous_response_id=asked.previous_response_id,
         echoed=asked.echoed,
     )
+
+
+def _anew(asked: Asked, trace: RunTrace) -> ToldAnew | None:
+    """Returns what a request with results tells its run anew, as a handoff to another agent does; None: nothing."""
+    system = asked.system
+    if asked.previous_response_id is not None and trace.client is not None:
+        system = "\n\n".join(filter(None, (system, input_system(trace.system, trace.client.echoed))))
+    now = ToldAnew(system=system, tools=asked.tools, tool_choice=asked.tool_choice, rules=asked.rules)
+    before = ToldAnew(system=trace.system, tools=trace.tools, tool_choice=trace.tool_choice, rules=trace.rules)
+    demands = asked.tool_choice not in ("auto", "none")
+    return now if now != before or demands else None
 
 
 def _is_of(trace: RunTrace, caller: Caller) -> bool:
