@@ -28,7 +28,7 @@ from conductor_core.run.events import Event
 from conductor_core.run.graph_layout import RoundShape, lay_out
 from conductor_core.run.request import ClientRequest, RunRequest
 from conductor_core.run.trace import fold
-from conductor_core.run.values import Alternative, Alternatives, SharedOutput
+from conductor_core.run.values import Alternative, Alternatives, SharedOutput, ToldAnew
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_workflow.messages import LiveView, network_data
@@ -223,7 +223,7 @@ def with_tools(name: str = "weather", given: str = '{"place": "Oslo"}', said: st
         called(60, third),
         ev.RunWaiting(run_id=RUN, at_ms=61, waits_for="tool_results"),
         ev.RunTaken(run_id=RUN, at_ms=61),
-        ev.ToolReturned(run_id=RUN, at_ms=61, results=failed),
+        ev.ToolReturned(run_id=RUN, at_ms=61, results=failed, anew=ToldAnew(system=HOSTILE, tools=(tool,))),
         wrong,
         step_completed(RUN, 0, '{"rain": false}', 90),
         run_completed(RUN, '{"rain": false}'),

@@ -53,9 +53,21 @@ function turnParts(step, turn, index, onRead) {
     turn.said.trim()
       ? el("div", { class: "added" }, el("p", { class: "muted small" }, "The client added"), said(turn.said))
       : null,
+    turn.anew ? toldAnew(turn.anew) : null,
   ]
     .flat()
     .filter(Boolean)
+}
+
+// What the client told the run anew, as a handoff to another agent does: it holds from the next call on.
+function toldAnew({ system, tools }) {
+  const named = tools.map((tool) => isolated(tool.name)).join(", ") || "none"
+  return el(
+    "div",
+    { class: "added" },
+    el("p", { class: "muted small" }, `From here on · tools: ${named}`),
+    system.trim() ? said(system) : el("p", { class: "muted small" }, "No system text"),
+  )
 }
 
 const spent = ({ usage, cost_usd }) =>
