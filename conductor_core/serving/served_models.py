@@ -180,7 +180,7 @@ def listed_for_anthropic(model_id: str, model: ServedModel) -> dict[str, Any]:
     return {
         "type": "model",
         "id": model_id,
-        "display_name": model.description or model_id,
+        "display_name": model_id,
         "created_at": CREATED.isoformat().replace("+00:00", "Z"),
         "lifecycle": "active",
     }
