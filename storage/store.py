@@ -542,7 +542,8 @@ class Store:
                 # Another process may be quicker to resume a run that this one seems to write.
                 timeout_s = _QUIET_S if self.log.writes(run_id) else _POLL_S
                 try:
-                    await asyncio.wait_for(feed.news.wait(), timeout_s)
+                    async with asyncio.timeout(timeout_s):
+                        await feed.news.wait()
                 except TimeoutError:
                     missed = True
                 else:

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Literal, assert_never, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -764,7 +765,13 @@ def _apply_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> N
 
 def _fields_of(event: Event | RunRequest, kind: type[BaseModel]) -> dict[str, Any]:
     """Returns the fields of ``event`` that ``kind`` keeps under the same names."""
-    return {name: getattr(event, name) for name in kind.model_fields if hasattr(event, name)}
+    return {name: getattr(event, name) for name in _names_shared(type(event), kind)}
+
+
+@cache
+def _names_shared(source: type[BaseModel], kind: type[BaseModel]) -> tuple[str, ...]:
+    """Looked up once for each two classes: what a model lacks it says slowly."""
+    return tuple(name for name in kind.model_fields if name in source.model_fields or hasattr(source, name))
 
 
 def _count_broken_off(trace: RunTrace, event: ev.FinalEvent) -> None:

@@ -114,7 +114,7 @@ def _number_of(part: Part, telling: Telling) -> int:
     """Returns the number of the response that a part belongs to."""
     if isinstance(part, Ended):
         return part.outcome.number
-    return telling.outcome().number
+    return telling.number
 
 
 class Turns:

@@ -90,6 +90,23 @@ async def _streamed(endpoint: Endpoint) -> None:
         await stream.rest()
 
 
+async def test_a_client_that_reads_nothing_counts_as_gone(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(app, "SEND_S", 0.1)
+    caplog.set_level(logging.INFO)
+    endpoint.turns.how = {"text": "far more than fits between the two " * 300_000}
+    body = json.dumps({**REQUESTS[POSTS[0]], "stream": True})
+    _, writer = await asyncio.open_connection("127.0.0.1", endpoint.port, limit=1)
+    try:
+        writer.write(
+            f"POST {POSTS[0]} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        await eventually_async(lambda: "the client left" in caplog.text)
+    finally:
+        writer.transport.abort()
+
+
 @pytest.mark.parametrize("path", POSTS)
 async def test_a_run_that_fails_is_not_to_be_repeated(endpoint: Endpoint, path: str) -> None:
     endpoint.turns.how = {"error": ApiError(422, "The answer does not fit.", code="schema_mismatch")}
