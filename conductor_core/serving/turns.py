@@ -47,6 +47,8 @@ from conductor_core.text import whole_characters
 REMEMBERED = 4096
 """Answers by which the next request of a conversation is known to belong to it, and requests whose client left."""
 _ATTEMPTS = 3
+_MOST_BRANCHES = 100
+"""Runs that went on from other results, among which the one is looked for that went on from the same."""
 
 
 class Stored(Protocol):
@@ -63,6 +65,9 @@ class Records(RunRecords, Protocol):
     def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Stored]]: ...
 
     def keep_images(self, images: Sequence[LoadedImage]) -> None: ...
+
+    def copies(self, run_id: str) -> list[str]:
+        """The re-runs of a run. Blocks. Raises: StoreError."""
 
 
 class Turn:
@@ -127,6 +132,7 @@ class Turns:
     def __init__(self, host: EngineHost, records: Records, settings: Settings, models: ServedModels) -> None:
         self._host, self._records, self._settings, self._models = host, records, settings, models
         self.listeners: Counter[str] = Counter()
+        self._branching = asyncio.Lock()
         self._conversations: OrderedDict[str, str] = OrderedDict()
         self._left: OrderedDict[str, str] = OrderedDict()
 
@@ -142,11 +148,11 @@ class Turns:
             waiting = await asyncio.to_thread(self._called, asked, caller)
             if waiting is None:
                 break
-            turn = await self._take_up(asked, caller, waiting)
+            turn = await self._take_up(asked, caller, waiting, cap)
             if isinstance(turn, Turn):
                 return turn
             if turn is not None:
-                return await self._start(turn, asked, caller, cap, None)
+                return await self._branch(turn, asked, caller, cap)
             # Another request was quicker: look again what it made of the run.
         model = self._models.get(asked.model)
         if model is None:
@@ -168,6 +174,25 @@ class Turns:
             await asyncio.to_thread(self._records.keep_images, loaded)
         run_id = await asyncio.to_thread(self._begun, request, cap)
         return Turn(self, run_id, 0, caller, key)
+
+    async def _branch(self, request: RunRequest, asked: Asked, caller: Caller, cap: CostCap | None) -> Turn:
+        """Goes on from other results than a run was given; if that was asked before, with the run that did."""
+        async with self._branching:
+            run_id = await asyncio.to_thread(self._branch_of, request, caller)
+            if run_id is not None:
+                return Turn(self, run_id, 0, caller)
+            return await self._start(request, asked, caller, cap, None)
+
+    def _branch_of(self, request: RunRequest, caller: Caller) -> str | None:
+        for run_id in reversed(self._records.copies(request.parent_run_id or "")[-_MOST_BRANCHES:]):
+            try:
+                trace = self._records.read(run_id)
+            except UnknownRun:  # deleted meanwhile
+                continue
+            same = trace.client is not None and trace.overrides.turns == request.overrides.turns
+            if same and _is_of(trace, caller) and trace.status not in ("cancelled", "interrupted"):
+                return run_id
+        return None
 
     def _begun(self, request: RunRequest, cap: CostCap | None) -> str:
         """Raises: BadInput if what the caller's key may spend in a day cannot be kept with these workers."""
@@ -375,7 +400,9 @@ class Turns:
                     return _Waiting(trace, _one_for_each(results), _said_beside(asked))
         return None
 
-    async def _take_up(self, asked: Asked, caller: Caller, waiting: "_Waiting") -> Turn | RunRequest | None:
+    async def _take_up(
+        self, asked: Asked, caller: Caller, waiting: "_Waiting", cap: CostCap | None
+    ) -> Turn | RunRequest | None:
         """Returns the response that the results bring, or the request of a run that goes on from them.
 
         None: another request changed the run meanwhile. Raises: ApiError 400 if some of the results are missing.
@@ -386,9 +413,9 @@ class Turns:
             if missing := sorted(still - brought):
                 message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
                 raise ApiError(400, message, code="missing_tool_output", param="messages")
-            if await self._send(asked, caller, waiting, still):
-                return Turn(self, trace.run_id, waiting.number_of_wait(still) + 1, caller)
-            return None
+            with self._host.capped(trace.run_id, cap):
+                sent = await self._send(asked, caller, waiting, still)
+            return Turn(self, trace.run_id, waiting.number_of_wait(still) + 1, caller) if sent else None
         group = waiting.group_of(brought)
         missing = sorted(group - brought)
         if missing:
@@ -478,6 +505,8 @@ class _Waiting:
         return self._waits().index(set(group))
 
     def same_as_recorded(self, group: Collection[str]) -> bool:
+        if any(turn.said != self.said for _, turn in self._turns() if turn.calls[0].call_id in group):
+            return False
         recorded = {
             result.call_id: result
             for _, turn in self._turns()

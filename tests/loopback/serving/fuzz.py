@@ -127,13 +127,13 @@ BODIES["/v1/responses/compact"] = BODIES["/v1/responses"]
 BODIES["/v1/messages/count_tokens"] = BODIES["/v1/messages"]
 
 _WORDS: list[Any] = [
-    None, True, False, 0, 1, -1, 0.5, 1e308, 10**30, 10**400, -(10**400), 2**31, 2**53 + 1, float("nan"), float("inf"),
-    "", " ", "x", "\ud800", "a\udfffb", "\x00", "\u2028", "\u202eabc", "\x1b[31m", "<script>alert(1)</script>",
-    "../../x", "{question}", "é" * 300, "x" * 70_000, [], {}, [[]], [None], [{}], {"": ""}, {"type": "text"},
-    {"type": None}, "text", "auto", "required", "function", "user", "assistant", "system", "message", "item_reference",
-    "compaction", _CALL,
-    {"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"type": "object", "pattern": "("}, "data:image/png;base64,AAAA",
-    "fugu", {"steps": []}, {"steps": [{"instruction": "a", "agent": "conductor", "access_list": []}]},
+    None, True, False, 0, 1, -1, 0.5, 1e308, 10**30, 10**400, -(10**400), 2**31, 2**53 + 1, float("nan"),
+    float("inf"), "", " ", "x", "\ud800", "a\udfffb", "\x00", "\u2028", "\u202eabc", "\x1b[31m",
+    "<script>alert(1)</script>", "../../x", "{question}", "é" * 300, "x" * 70_000, [], {}, [[]], [None], [{}],
+    {"": ""}, {"type": "text"}, {"type": None}, "text", "auto", "required", "function", "user", "assistant",
+    "system", "message", "item_reference", "compaction", _CALL, {"$ref": "#"}, {"allOf": [{"$ref": "#"}]},
+    {"type": "object", "pattern": "("}, "data:image/png;base64,AAAA", "fugu", {"steps": []},
+    {"steps": [{"instruction": "a", "agent": "conductor", "access_list": []}]},
 ]  # fmt: skip
 
 

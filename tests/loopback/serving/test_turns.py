@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from conductor_core.chat.messages import (
     ToolSpec,
     Usage,
 )
+from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.commands import ToolResults
@@ -61,7 +63,9 @@ class World:
         self.host.close()
         self.store.close()
 
-    async def begin(self, *turns: Message | str, caller: Caller = ADA, **fields: Any) -> Turn:
+    async def begin(
+        self, *turns: Message | str, caller: Caller = ADA, cap: CostCap | None = None, **fields: Any
+    ) -> Turn:
         said = tuple(Message(role="user", content=each) if isinstance(each, str) else each for each in turns)
         results: list[ToolResultPart] = []
         for turn in said:
@@ -69,7 +73,7 @@ class World:
             found = [part for part in parts if isinstance(part, ToolResultPart)]
             results = [] if turn.role == "assistant" else [*results, *found]
         given: dict[str, Any] = {"api": "chat", "model": "fugu", "results": tuple(results), "workflow": ONE} | fields
-        return await self.turns.begin(Asked(turns=said, **given), caller, (), None)
+        return await self.turns.begin(Asked(turns=said, **given), caller, (), cap)
 
     async def ask(self, *turns: Message | str, **fields: Any) -> Outcome:
         return await (await self.begin(*turns, **fields)).outcome()
@@ -407,3 +411,42 @@ async def test_a_client_that_leaves_does_not_end_what_another_request_waits_for(
     waiting[1].cancel()
     await asyncio.gather(waiting[1], return_exceptions=True)
     await asyncio.to_thread(eventually, lambda: world.store.read(first.run_id).status == "cancelled")
+
+
+async def test_what_goes_on_from_other_results_is_not_paid_twice(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "Take a coat.", "Take a hat.", "In French.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    await world.ask("Coat?", *answered(first), tools=(WEATHER,))
+    other = [await world.ask("Coat?", *answered(first, "sun"), tools=(WEATHER,)) for _ in range(2)]
+    world.close()
+    world.open()
+    other.append(await world.ask("Coat?", *answered(first, "sun"), tools=(WEATHER,)))
+    assert {each.text for each in other} == {"Take a hat."}
+    assert len({each.run_id for each in other}) == 1
+    assert len(world.workers["a"].calls) == 3
+    said = await world.ask("Coat?", *answered(first, said="In French!"), tools=(WEATHER,))
+    assert (said.text, said.run_id == first.run_id) == ("In French.", False), "what is said beside them counts, too"
+
+
+async def test_results_are_answered_once_after_the_run_was_interrupted(world: World) -> None:
+    world.workers["a"].then(calling("weather"), Reply("", hang=True), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    turn = await world.begin("Coat?", *answered(first), tools=(WEATHER,))
+    waiting = asyncio.create_task(turn.outcome())
+    await asyncio.to_thread(eventually, lambda: len(world.workers["a"].calls) == 2)
+    await asyncio.to_thread(world.host.cancel, first.run_id, ADA)
+    await waiting
+    both = [await world.ask("Coat?", *answered(first), tools=(WEATHER,)) for _ in range(2)]
+    assert both[0].run_id == both[1].run_id != first.run_id
+    assert len(world.workers["a"].calls) == 3
+
+
+async def test_a_run_that_waited_spends_within_what_its_key_may(world: World) -> None:
+    spent = SimpleNamespace(usd=0.0, tokens=0)
+    caps = [CostCap(spent, max_tokens=100_000), CostCap(spent, max_tokens=20)]
+    world.workers["a"].then(calling("weather"), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,), cap=caps[0])
+    again = await world.ask("Coat?", *answered(first), tools=(WEATHER,), cap=caps[1])
+    assert again.error is not None
+    assert (again.run_id, again.error.code) == (first.run_id, "insufficient_quota")
+    assert len(world.workers["a"].calls) == 1
