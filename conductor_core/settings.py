@@ -259,6 +259,7 @@ class Settings(BaseSettings):
         if (
             parts.scheme not in ("http", "https")
             or not parts.hostname
+            or parts.username is not None
             or not given.isascii()
             or not given.isprintable()
         ):

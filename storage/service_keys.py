@@ -120,8 +120,8 @@ class ServiceKeys:
             found[:] = _ids(cursor, named)
             if not found:
                 before = cursor.execute("SELECT 1 FROM service_keys WHERE ? IN (id, name)", (named,)).fetchone()
-                is_not = "unknown key" if before is None else "already revoked: key"
-                return f"{is_not} {named!r}; see conductor keys list"
+                gone = f"the key {named!r} is already revoked"
+                return f"unknown key {named!r}; see conductor keys list" if before is None else gone
             cursor.execute("UPDATE service_keys SET revoked_at_utc = ? WHERE id = ?", (now, found[0]))
             ((name,),) = cursor.execute("SELECT name FROM service_keys WHERE id = ?", found[:1])
             add_record(cursor, REVOKED, None, key=found[0], name=name, at_utc=now, **caller_fields(caller))
@@ -196,11 +196,11 @@ def _ids(cursor: sqlite3.Cursor, named: str) -> list[str]:
 def _name(given: str) -> str:
     name = " ".join(given.split())
     if not name:
-        raise BadInput("the name of a key is empty")
+        raise BadInput("the key's name is empty")
     if len(name) > 80 or not name.isprintable():
-        raise BadInput("the name of a key has at most 80 characters, all of which can be printed")
+        raise BadInput("the key's name may have at most 80 characters, and none that cannot be printed")
     if name.startswith(PREFIX):
-        raise BadInput(f"the name of a key does not begin with {PREFIX}, as keys themselves do")
+        raise BadInput(f"the key's name may not begin with {PREFIX}: keys themselves do")
     return name
 
 

@@ -41,7 +41,7 @@ from storage.evidence.anchoring import (
 )
 from storage.evidence.derived import deletion_digest, digest_of, erased_row
 from storage.evidence.history import Report
-from storage.evidence.keys import load_key, new_key, new_key_in_place
+from storage.evidence.keys import file_of_log, load_key, new_key, new_key_in_place
 from storage.log import commands, queries, reading
 from storage.log.commands import CommandWatch, Listener, Signer, read_origin, records_of_no_run
 from storage.log.event_log import EventLog
@@ -411,7 +411,7 @@ class Store:
             raise self.refusal
         with self._database.reading() as connection:
             origin = read_origin(connection)
-        machine, log_key = _signer(self._machine_key, origin), _signer(self.places.key, origin)
+        machine, log_key = _signer(self._machine_file(origin), origin), _signer(self.places.key, origin)
         outcome = self.log.change_and_wait(
             lambda cursor: commands.send(cursor, stored, self.vault, machine, log_key, self._trusted)
         )
@@ -423,6 +423,13 @@ class Store:
         if outcome == "unknown":
             raise unknown_run(command.run_id)
         raise RunHasEnded(f"run {command.run_id} has already ended: {outcome}")
+
+    def _machine_file(self, origin: str) -> Path:
+        """Raises: StoreError."""
+        try:
+            return file_of_log(self._machine_key, origin)
+        except (BadInput, OSError) as error:
+            raise StoreError(f"no command can be sent without a key: {error_text(error)}") from error
 
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         """Returns the commands sent to the run after the command ``after``, in order."""
@@ -449,6 +456,19 @@ class Store:
                 if trace.asked_for and not trace.ended:
                     found.append(trace)
         return sorted(found, key=lambda trace: trace.asked_for[0].requested_at_utc)
+
+    def waiting_for_tools(self, limit: int = 1000) -> list[RunTrace]:
+        """Returns the runs that wait for nothing but their client's tools, the one that waits longest first.
+
+        Leaves out those that cannot be read.
+        """
+        found = []
+        for run in self.runs(limit=limit, status="waiting"):
+            with suppress(UnknownRun, RunUnreadable):
+                trace, _ = self.trace(run.run_id)
+                if trace.status == "waiting" and not trace.asked_for:
+                    found.append(trace)
+        return sorted(found, key=lambda trace: trace.waiting_since_utc or trace.created_at_utc)
 
     def waiting_approvals(self) -> int:
         """Returns how many runs wait for an approval, by their rows."""

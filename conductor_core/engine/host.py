@@ -199,6 +199,7 @@ class EngineHost:
         self._executions: dict[str, Execution] = {}
         self._own: set[str] = set()
         self._keys: dict[str, TypedKeys] = {}
+        self._caps: dict[str, CostCap] = {}
         self._kept: set[asyncio.Task[None]] = set()
         self._starting = 0
         self._none_starts = threading.Condition(self._lock)
@@ -241,6 +242,18 @@ class EngineHost:
         with self._being_started():
             asyncio.run_coroutine_threadsafe(self._resume(run_id), self._loop).result()
 
+    @contextmanager
+    def capped(self, run_id: str, cap: CostCap | None) -> Iterator[None]:
+        """While this holds, a waiting run that this process takes up spends within ``cap`` from then on."""
+        if cap is None:
+            yield
+            return
+        self._caps[run_id] = cap
+        try:
+            yield
+        finally:
+            self._caps.pop(run_id, None)
+
     async def _resume(self, run_id: str) -> None:
         checked, commands = await asyncio.to_thread(self._at_rest, run_id)
         execution = self._engine.begin(checked)
@@ -278,7 +291,8 @@ class EngineHost:
             conductor = self._opened.conductor(request.conductor, keys)
         pool = self._opened.pool(created.pool, request.seed, keys)
         earlier = self._engine.earlier(request)
-        return CheckedRequest(request, conductor, pool, None, created, epoch_s, earlier, trace=trace), commands
+        cap = self._caps.get(run_id)
+        return CheckedRequest(request, conductor, pool, None, created, epoch_s, earlier, cap, trace), commands
 
     def _require_proven(self, *run_ids: str) -> None:
         """Raises: BadInput for a run with a decision that no machine has sent: the database's writer can add one."""

@@ -68,7 +68,7 @@ class Call:
 
 
 CLIENT = "client"
-"""The provider of tools that the client of the endpoint carries out."""
+"""The provider, and the host, of tools that the client of the endpoint carries out; their agent is the tool."""
 TRACES = "OpenTelemetry"
 """The agent of traces; their provider is the same in small letters."""
 
@@ -175,10 +175,12 @@ class _Reading:
         if (call := self._end("step", event.path, "called tools", event)) is None:
             return
         self._wait[event.path] = call, event
-        given = tuple(ToolCallPart(call_id=c.call_id, name=c.name, arguments=c.arguments) for c in event.calls)
-        said = (Message(role="assistant", content=given),)
-        tool = Call(number, event.at_utc, "tool", event.path, call.agent, CLIENT, "", False, said, ended="completed")
-        self.found.append(tool)
+        for each in event.calls:
+            given = ToolCallPart(call_id=each.call_id, name=each.name, arguments=each.arguments)
+            said = (Message(role="assistant", content=(given,)),)
+            tool = Call(number, event.at_utc, "tool", event.path, each.name, CLIENT, CLIENT, False, said)
+            tool.ended, tool.cost_usd = "completed", 0.0
+            self.found.append(tool)
 
     def _return(self, number: int, event: ev.ToolReturned) -> None:
         """Announces the next call of each step that waited. That it was made, another event shows."""
@@ -186,10 +188,11 @@ class _Reading:
         for path, (call, called) in self._wait.items():
             brought = tuple(results[each.call_id] for each in called.calls if each.call_id in results)
             turn = ToolTurn(text=called.text, calls=called.calls, results=brought, said=event.said)
+            before = call.messages if event.anew is None else event.anew.messages(call.messages)
             if len(brought) != len(called.calls):
                 continue
             again = self._begin(number, event.at_utc, ("step", path), call.agent, turn.messages, "again")
-            again.messages = (*call.messages, *turn.messages)
+            again.messages = (*before, *turn.messages)
             again.ended = "announced"
         self._wait.clear()
 

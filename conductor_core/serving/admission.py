@@ -1,7 +1,7 @@
 """Who is let in, and how much: service keys, what each may spend in a minute and in a day, and a place for its run.
 
-While no key exists, only programs of this machine are answered. A key is looked up for each request; while a response of
-it is being made, every two seconds instead, so that a revoked one stops soon.
+While no key exists, only programs of this machine are answered. A key is looked up for each request. While a response
+of it is being made, it is looked up every two seconds instead, so that a revoked one stops soon.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from time import monotonic
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from conductor_core.privacy.masking import holds_a_key
 from conductor_core.providers.model_files import is_secret_name
 from conductor_core.run.actor import Caller, local_caller
 from conductor_core.run.service_key import Keys, ServiceKey
-from conductor_core.serving.errors import ApiError
+from conductor_core.serving.errors import ApiError, until_midnight_s
 
 AT_ONCE = 600
 """Responses that are made at once; further ones wait."""
@@ -212,11 +212,8 @@ class Admission:
 
 
 def _day_is_spent() -> ApiError:
-    now = datetime.now(UTC)
-    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
     message = "This key has spent what it may spend in a day; ask again after midnight UTC."
-    until_s = (midnight - now).total_seconds()
-    return ApiError(429, message, code="insufficient_quota", retry_after_s=until_s, may_retry=False)
+    return ApiError(429, message, code="insufficient_quota", retry_after_s=until_midnight_s(), may_retry=False)
 
 
 def refuse_key_in_address(request: HTTPConnection) -> None:

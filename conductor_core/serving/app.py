@@ -317,7 +317,7 @@ async def _cancel(request: Request, gateway: Gateway, client: Client) -> Respons
     outcome = await gateway.response(client, request.path_params["response_id"])
     if outcome.status == "in_progress":
         await gateway.turns.cancel(outcome.run_id, client.caller)
-        outcome = await gateway.turns.recorded(outcome.run_id, outcome.number)
+        outcome = await asyncio.to_thread(gateway.turns.recorded, outcome.run_id, outcome.number)
     return _shown(request, gateway, outcome)
 
 
@@ -338,7 +338,9 @@ async def _compact(request: Request, gateway: Gateway, client: Client) -> Respon
 
 async def _count_tokens(request: Request, gateway: Gateway, client: Client) -> Response:
     gateway.admission.count(client)
-    return Json(await asyncio.to_thread(messages.count_tokens, await _body(request)))
+    model, tokens = await asyncio.to_thread(messages.count_tokens, await _body(request))
+    gateway.model_for(client, model)
+    return Json({"input_tokens": tokens})
 
 
 # Routes.
@@ -404,7 +406,7 @@ class _Endpoint:
             await WebSocketClose(4404)(scope, receive, send)
             return
         request_id, path = new_request_id(), scope["path"]
-        ids = [(name.encode(), value.encode()) for name, value in id_headers(request_id, api_of(path)).items()]
+        ids = [(name.encode(), value.encode()) for name, value in id_headers(request_id, api_of(scope)).items()]
         begun = False
 
         async def send_with_id(message: Message) -> None:
@@ -423,6 +425,9 @@ class _Endpoint:
         except ClientDisconnect:
             log.info("%s %s: the client left", scope["method"], one_line(path, limit=100))
             return
+        except asyncio.CancelledError:  # by the server, which is stopping and would log a traceback
+            log.warning("%s %s: broken off, because the server stops", scope["method"], one_line(path, limit=100))
+            return
         except _Failed as failed:
             error, headers = failed.error, failed.headers
         except HTTPException as refused:
@@ -430,7 +435,7 @@ class _Endpoint:
         except Exception as fault:  # noqa: BLE001 - every fault is answered in the shape of the API
             error, headers = _fault_of(fault, f"{scope['method']} {path}"), {}
         if not begun:
-            await _refuse(refusal(error, path, request_id, headers), error, scope, receive, send)
+            await _refuse(refusal(error, scope, request_id, headers), error, scope, receive, send)
 
 
 async def _refuse(answer: Response, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:

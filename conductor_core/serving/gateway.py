@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from conductor_core.chat.messages import Message
@@ -77,16 +78,14 @@ class Gateway:
         return asked, (*turns, *said)
 
     def _resolve(self, client: Client) -> responses.Resolve:
-        """Returns what finds recorded items for a reader in another thread."""
-        loop = asyncio.get_running_loop()
+        """Returns what finds recorded items for a reader in another thread.
 
-        def resolve(item_id: str) -> Sequence[Mapping[str, Any]] | None:
-            return asyncio.run_coroutine_threadsafe(self._items(client, item_id), loop).result()
+        It does all in that thread: one that waited for another of the few there are could wait for ever.
+        """
+        return partial(self._items, client)
 
-        return resolve
-
-    async def _items(self, client: Client, item_id: str) -> Sequence[Mapping[str, Any]] | None:
-        """Returns the item of this id that a response of the client's had; None: there is none."""
+    def _items(self, client: Client, item_id: str) -> Sequence[Mapping[str, Any]] | None:
+        """Returns the item of this id that a response of the client's had; None: there is none. Blocks."""
         found = named(item_id)
         if found is None:
             return None
@@ -94,7 +93,7 @@ class Gateway:
         numbers = range(_MOST_RESPONSES) if item_id.startswith(("fc_", "ctc_")) else (found.number,)
         for number in numbers:
             try:
-                outcome = await self.response(client, made_id("resp", found.run_id, number))
+                outcome = self._response(client, made_id("resp", found.run_id, number))
             except ApiError as error:
                 if error.status != 404:
                     raise
@@ -125,12 +124,16 @@ class Gateway:
 
     async def response(self, client: Client, response_id: str) -> Outcome:
         """Returns a kept response of the client's own. Raises: ApiError 404."""
+        return await asyncio.to_thread(self._response, client, response_id)
+
+    def _response(self, client: Client, response_id: str) -> Outcome:
+        """Like ``response``. Blocks."""
         found, shown = named(response_id), one_line(response_id, limit=80)
         unknown = ApiError(404, f"Response '{shown}' not found.", code="response_not_found")
         if found is None or response_id != made_id("resp", found.run_id, found.number):
             raise unknown
         try:
-            outcome = await self.turns.recorded(found.run_id, found.number)
+            outcome = self.turns.recorded(found.run_id, found.number)
         except (ApiError, UnknownRun) as error:
             if isinstance(error, ApiError) and error.status != 404:
                 raise
@@ -138,7 +141,7 @@ class Gateway:
         foreign = client.key is not None and (outcome.actor is None or outcome.actor.id != client.key.actor.id)
         if foreign or outcome.client.api != "responses" or not outcome.client.store:
             raise unknown
-        if await asyncio.to_thread(self.deletions.deleted, response_id):
+        if self.deletions.deleted(response_id):
             raise unknown
         return outcome
 

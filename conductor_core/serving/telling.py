@@ -11,7 +11,7 @@ from conductor_core.run.events import Event
 from conductor_core.run.request import ClientRequest
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace, apply, begin
 from conductor_core.run.values import Path, label
-from conductor_core.serving.errors import ApiError
+from conductor_core.serving.errors import Api, ApiError, until_midnight_s
 from conductor_core.serving.outcome import (
     Began,
     Called,
@@ -41,7 +41,11 @@ _STATUSES: Mapping[str, tuple[int, str]] = {
     WITHDRAWN: (500, "answer_withdrawn"),
 }
 """What is answered to a run's failure, and the word for programs. All other failures are the server's, 500."""
-_BEFORE_PAID = frozenset({429, 503})
+_FORM_FIELDS: Mapping[Api, str] = {
+    "chat": "response_format",
+    "responses": "text.format",
+    "messages": "output_config.format",
+}
 
 
 @dataclass(slots=True)
@@ -221,12 +225,15 @@ class Telling:
 
     def _error(self, code: str, message: str) -> ApiError:
         status, word = _STATUSES.get(code, (500, _snake(code)))
+        if code == "CostCapReached":
+            message = "what this key may spend in a day leaves no room for the next call; ask again after midnight UTC"
         paid = self.trace.usage.total_tokens > 0
         return ApiError(
             status,
             f"{message[:1].upper()}{message[1:]}",
             code=word,
-            param="response_format" if word == "schema_mismatch" else None,
+            param=_FORM_FIELDS[self._client.api] if word == "schema_mismatch" else None,
+            retry_after_s=until_midnight_s() if code == "CostCapReached" else None,
             may_retry=not paid and status not in (400, 403, 422),
             run_id=self.trace.run_id,
         )

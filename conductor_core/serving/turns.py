@@ -6,7 +6,7 @@ again bring what they brought before, and nobody is asked twice; other results b
 
 import asyncio
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -34,6 +34,7 @@ from conductor_core.run.commands import ToolResults
 from conductor_core.run.events import Event
 from conductor_core.run.request import MOST_IMAGES, ClientRequest, GivenTurns, Overrides, RunRequest
 from conductor_core.run.trace import RunTrace, StepTrace
+from conductor_core.run.values import ToldAnew
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Ended, Outcome, Part, named
@@ -46,6 +47,8 @@ from conductor_core.text import whole_characters
 REMEMBERED = 4096
 """Answers by which the next request of a conversation is known to belong to it, and requests whose client left."""
 _ATTEMPTS = 3
+_MOST_BRANCHES = 100
+"""Runs that went on from other results, among which the one is looked for that went on from the same."""
 
 
 class Stored(Protocol):
@@ -63,6 +66,9 @@ class Records(RunRecords, Protocol):
 
     def keep_images(self, images: Sequence[LoadedImage]) -> None: ...
 
+    def copies(self, run_id: str) -> list[str]:
+        """The re-runs of a run. Blocks. Raises: StoreError."""
+
 
 class Turn:
     """One response that is being made, or was made."""
@@ -74,9 +80,11 @@ class Turn:
     async def parts(self) -> AsyncGenerator[Part]:
         """Yields how the response goes on; the last part is ``Ended``, also if the run fails.
 
-        Closing it before its end cancels the run: the client has left. Raises: StoreError, RunUnreadable.
+        Closing it before its end cancels the run, unless another request still waits for the same: the client has left.
+        Raises: StoreError, RunUnreadable.
         """
         whole = False
+        self._turns.listeners[self.run_id] += 1
         try:
             async for telling, parts in self._turns.following(self.run_id):
                 for part in parts:
@@ -89,7 +97,10 @@ class Turn:
                         return
                     yield part
         finally:
-            if not whole:
+            self._turns.listeners[self.run_id] -= 1
+            if not self._turns.listeners[self.run_id]:
+                del self._turns.listeners[self.run_id]
+            if not whole and self.run_id not in self._turns.listeners:
                 await self._turns.left(self.run_id, self._caller, self._key)
 
     async def outcome(self) -> Outcome:
@@ -112,10 +123,16 @@ def _number_of(part: Part, telling: Telling) -> int:
 
 
 class Turns:
-    """Begins and finds responses."""
+    """Begins and finds responses.
+
+    Attributes:
+        listeners: how many requests wait for a response of each run.
+    """
 
     def __init__(self, host: EngineHost, records: Records, settings: Settings, models: ServedModels) -> None:
         self._host, self._records, self._settings, self._models = host, records, settings, models
+        self.listeners: Counter[str] = Counter()
+        self._branching = asyncio.Lock()
         self._conversations: OrderedDict[str, str] = OrderedDict()
         self._left: OrderedDict[str, str] = OrderedDict()
 
@@ -131,11 +148,11 @@ class Turns:
             waiting = await asyncio.to_thread(self._called, asked, caller)
             if waiting is None:
                 break
-            turn = await self._take_up(asked, caller, waiting)
+            turn = await self._take_up(asked, caller, waiting, cap)
             if isinstance(turn, Turn):
                 return turn
             if turn is not None:
-                return Turn(self, await asyncio.to_thread(self._start, turn, asked, cap), 0, caller)
+                return await self._branch(turn, asked, caller, cap)
             # Another request was quicker: look again what it made of the run.
         model = self._models.get(asked.model)
         if model is None:
@@ -152,11 +169,35 @@ class Turns:
         return Turn(self, await asyncio.to_thread(start), 0, caller, key)
 
     def _start(self, request: RunRequest, asked: Asked, cap: CostCap | None) -> str:
+        """Blocks. Raises: BadInput, also if what the caller's key may spend in a day cannot be kept with these
+        workers; StoreError."""
         images = [image for turn in asked.turns for image in images_in(turn.content)]
         loaded = [image for image in images if isinstance(image, LoadedImage)]
         if loaded:
             self._records.keep_images(loaded)
+        if cap is not None:
+            ref = self._settings.pool if request.pool is None else request.pool
+            cap.check_workers(pool_info(ref, self._settings, request.excluded).workers)
         return self._host.start(request, cap)
+
+    async def _branch(self, request: RunRequest, asked: Asked, caller: Caller, cap: CostCap | None) -> Turn:
+        """Goes on from other results than a run was given; if that was asked before, with the run that did."""
+        async with self._branching:
+            run_id = await asyncio.to_thread(self._branch_of, request, caller)
+            if run_id is not None:
+                return Turn(self, run_id, 0, caller)
+            return Turn(self, await asyncio.to_thread(self._start, request, asked, cap), 0, caller)
+
+    def _branch_of(self, request: RunRequest, caller: Caller) -> str | None:
+        for run_id in reversed(self._records.copies(request.parent_run_id or "")[-_MOST_BRANCHES:]):
+            try:
+                trace = self._records.read(run_id)
+            except UnknownRun:  # deleted meanwhile
+                continue
+            same = trace.client is not None and trace.overrides.turns == request.overrides.turns
+            if same and _is_of(trace, caller) and trace.status not in ("cancelled", "interrupted"):
+                return run_id
+        return None
 
     def outcomes(self, run_id: str) -> list[Outcome]:
         """Returns all responses of a run, the last one perhaps in progress. Blocks.
@@ -170,9 +211,9 @@ class Turns:
         last = telling.outcome()
         return telling.ended if telling.ended and telling.ended[-1].number == last.number else [*telling.ended, last]
 
-    async def recorded(self, run_id: str, number: int) -> Outcome:
-        """Returns a response from the record. Raises: ApiError 404."""
-        found = await asyncio.to_thread(self.outcomes, run_id)
+    def recorded(self, run_id: str, number: int) -> Outcome:
+        """Returns a response from the record. Blocks. Raises: ApiError 404, StoreError."""
+        found = self.outcomes(run_id)
         if number >= len(found):
             raise ApiError(404, "There is no such response.", code="not_found")
         return found[number]
@@ -311,7 +352,7 @@ class Turns:
             raise gone
         if outcome.calls:
             ids = ", ".join(call.call_id for call in outcome.calls)
-            raise ApiError(400, f"No tool output found for {ids}.", code="missing_tool_output", param="input")
+            raise ApiError(400, f"No tool output found for {ids}.", code="missing_tool_output", param="messages")
         if outcome.status == "in_progress":
             raise ApiError(400, "The previous response is still in progress.", param="previous_response_id")
         said = (Message(role="assistant", content=outcome.text),) if outcome.text else ()
@@ -340,7 +381,10 @@ class Turns:
     # A run that waits for tools.
 
     def _called(self, asked: Asked, caller: Caller) -> "_Waiting | None":
-        """Returns the run that called the tools whose results came; None: they are history of another server."""
+        """Returns the run that called the tools whose results came; None: they are history of another server.
+
+        Raises: ApiError 400 for two results of one call.
+        """
         found = {known.run_id for result in asked.results if (known := named(result.call_id)) is not None}
         for run_id in sorted(found):
             try:
@@ -349,12 +393,14 @@ class Turns:
                 continue
             if trace.client is not None and _is_of(trace, caller):
                 ids = {call.call_id for step in trace.walk() for turn in step.turns for call in turn.calls}
-                results = tuple(result for result in asked.results if result.call_id in ids)
+                results = dict.fromkeys(result for result in asked.results if result.call_id in ids)
                 if results:
-                    return _Waiting(trace, results, _said_beside(asked))
+                    return _Waiting(trace, _one_for_each(results), _said_beside(asked))
         return None
 
-    async def _take_up(self, asked: Asked, caller: Caller, waiting: "_Waiting") -> Turn | RunRequest | None:
+    async def _take_up(
+        self, asked: Asked, caller: Caller, waiting: "_Waiting", cap: CostCap | None
+    ) -> Turn | RunRequest | None:
         """Returns the response that the results bring, or the request of a run that goes on from them.
 
         None: another request changed the run meanwhile. Raises: ApiError 400 if some of the results are missing.
@@ -364,15 +410,15 @@ class Turns:
         if brought & still:
             if missing := sorted(still - brought):
                 message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
-                raise ApiError(400, message, code="missing_tool_output", param="input")
-            if await self._send(asked, caller, waiting, still):
-                return Turn(self, trace.run_id, waiting.number_of_wait(still) + 1, caller)
-            return None
+                raise ApiError(400, message, code="missing_tool_output", param="messages")
+            with self._host.capped(trace.run_id, cap):
+                sent = await self._send(asked, caller, waiting, still)
+            return Turn(self, trace.run_id, waiting.number_of_wait(still) + 1, caller) if sent else None
         group = waiting.group_of(brought)
         missing = sorted(group - brought)
         if missing:
             message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
-            raise ApiError(400, message, code="missing_tool_output", param="input")
+            raise ApiError(400, message, code="missing_tool_output", param="messages")
         number = waiting.number_of_wait(group) + 1
         if waiting.same_as_recorded(group):
             outcomes = await asyncio.to_thread(self.outcomes, trace.run_id)
@@ -388,6 +434,7 @@ class Turns:
             run_id=run_id,
             results=tuple(result for result in waiting.results if result.call_id in ids),
             said=waiting.said,
+            anew=_anew(asked, waiting.trace),
             client=_client_of(asked, self._models.get(asked.model)),
             actor=caller.actor,
             door=caller.door,
@@ -456,6 +503,8 @@ class _Waiting:
         return self._waits().index(set(group))
 
     def same_as_recorded(self, group: Collection[str]) -> bool:
+        if any(turn.said != self.said for _, turn in self._turns() if turn.calls[0].call_id in group):
+            return False
         recorded = {
             result.call_id: result
             for _, turn in self._turns()
@@ -466,6 +515,19 @@ class _Waiting:
 
 
 # Words and marks.
+
+
+def _one_for_each(results: Collection[ToolResultPart]) -> tuple[ToolResultPart, ...]:
+    """Raises: ApiError 400 if one call has two results."""
+    counted = Counter(result.call_id for result in results)
+    if twice := next((call_id for call_id, times in counted.items() if times > 1), None):
+        raise ApiError(
+            400,
+            f"Two different outputs for {twice}: send one for each call.",
+            code="duplicate_tool_output",
+            param="input",
+        )
+    return tuple(results)
 
 
 def _client_of(asked: Asked, model: ServedModel | None) -> ClientRequest:
@@ -479,6 +541,17 @@ def _client_of(asked: Asked, model: ServedModel | None) -> ClientRequest:
         previous_response_id=asked.previous_response_id,
         echoed=asked.echoed,
     )
+
+
+def _anew(asked: Asked, trace: RunTrace) -> ToldAnew | None:
+    """Returns what a request with results tells its run anew, as a handoff to another agent does; None: nothing."""
+    system = asked.system
+    if asked.previous_response_id is not None and trace.client is not None:
+        system = "\n\n".join(filter(None, (system, input_system(trace.system, trace.client.echoed))))
+    now = ToldAnew(system=system, tools=asked.tools, tool_choice=asked.tool_choice, rules=asked.rules)
+    before = ToldAnew(system=trace.system, tools=trace.tools, tool_choice=trace.tool_choice, rules=trace.rules)
+    demands = asked.tool_choice not in ("auto", "none")
+    return now if now != before or demands else None
 
 
 def _is_of(trace: RunTrace, caller: Caller) -> bool:

@@ -57,6 +57,19 @@ def load_key(path: Path, origin: str) -> SigningKey:
         return SigningKey(PublicKey(origin, private.public_key().public_bytes_raw()), private)
 
 
+def file_of_log(path: Path, origin: str) -> Path:
+    """Returns the file of a machine's key for the log ``origin``: the first log has the file itself, others their own.
+
+    Raises: BadInput, which names the file; OSError.
+    """
+    try:
+        log = _read(path)[1]
+    except FileNotFoundError:
+        return path
+    is_other = log != origin and _ORIGIN.fullmatch(origin)
+    return path.with_name(f"{path.name}-{origin.rpartition('/')[2]}") if is_other else path
+
+
 def own_public_key(path: Path) -> PublicKey:
     """Returns the public half of the key at ``path``, named after its log. Raises: BadInput, which names the file;
     OSError."""

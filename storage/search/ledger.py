@@ -224,7 +224,7 @@ class Failure(Frozen):
 def read_spending(connection: sqlite3.Connection, filters: Filters) -> list[Spending]:
     """Returns the sums over all calls of these runs, by day, agent and person.
 
-    Imported runs are left out, unless they are asked for. Traces are no calls of a model.
+    Imported runs are left out, unless they are asked for. Traces and tools of a client are no calls of a model.
     """
     condition, bound = filters.condition()
     sums = (
@@ -232,7 +232,8 @@ def read_spending(connection: sqlite3.Connection, filters: Filters) -> list[Spen
         f"{count_of('c.output_tokens')}, total(c.cost_usd), sum(c.cost_usd IS NULL)"
     )
     query = (
-        f"SELECT {sums} {_CALLS} WHERE {condition}{filters.own} AND c.ended <> 'announced' AND c.purpose <> 'traces' "
+        f"SELECT {sums} {_CALLS} WHERE {condition}{filters.own} AND c.ended <> 'announced' "
+        "AND c.purpose NOT IN ('traces', 'tool') "
         "GROUP BY substr(c.at_utc, 1, 10), c.agent, r.actor, c.simulated ORDER BY 1, 2"
     )
     return read_models(Spending, connection, query, bound)

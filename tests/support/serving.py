@@ -131,7 +131,7 @@ class FakeTurns:
     def input_of(self, run_id: str, number: int) -> tuple[Message, ...]:
         return next(turn for turn in self.made if turn.run_id == run_id).asked.turns
 
-    async def recorded(self, run_id: str, number: int) -> Outcome:
+    def recorded(self, run_id: str, number: int) -> Outcome:
         for turn in self.made:
             if (turn.run_id, turn.number) == (run_id, number):
                 return turn.now() if turn.hangs and not turn.go_on.is_set() else turn.ended()

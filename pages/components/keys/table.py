@@ -20,7 +20,7 @@ NAME = "key-name"
 _ASKED, _FAULT, _SAID = "revoke-asked", "key-fault", "keys-said"
 _NOT_MADE = "key-not-made"
 _MODELS, _PROVIDERS, _USD, _TOKENS, _REQUESTS = "key-models", "key-providers", "key-usd", "key-tokens", "key-requests"
-_HEADS = ("Key", "May ask", "USD today", "Tokens today", "Created", "Last run")
+_HEADS = ("Key", "Allowed", "USD today", "Tokens today", "Created", "Last run")
 _SHOWN_AT = re.compile(
     r"(?P<above>https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._-]+)*?)(?:/keys)?/?"
 )
@@ -89,7 +89,7 @@ def _cells(key: ServiceKey) -> Markup:
 def _spent(spent: float, limit: float | None, words: str, most: str) -> tuple[str, str]:
     if limit is None:
         return words, "no limit"
-    share = min(1.0, spent / limit) if limit else 1.0
+    share = min(1.0, spent / limit) if limit else float(spent > 0)  # without cost it may go on
     return words, html(TEMPLATE, "spent", words=words, most=most, share=share)
 
 

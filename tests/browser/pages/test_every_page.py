@@ -72,6 +72,7 @@ def test_every_page_fits_hardly_moves_has_the_theme_no_small_text_and_lacks_noth
         ("evaluate", ".js-plotly-plot .annotation-text", False),
         ("workers", ".cells.workers", False),
         ("models", ".cells.machine-model", False),
+        ("keys", ".stCode code span", False),
     ):
         page.goto(f"{app.url}/{address}")
         expect(page.locator(shown).first).to_be_attached()

@@ -346,3 +346,16 @@ def test_a_decision_that_was_sent_is_carried_over(store: Store) -> None:
         assert [each.status for each in store.read(again).approvals] == ["granted", "open"]
         trace = at_rest(store, again, said(store, again))
         assert trace.status == "completed", [each.reason for each in refusals(store, again)]
+
+
+def test_two_databases_of_one_folder_each_have_a_key(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        store = open_store(f"sqlite:///{tmp_path / name}.sqlite3", machine_key=tmp_path / "machine-key")
+        host = EngineHost(store.log, FAST, store)
+        run_id = gated(host, "plan")
+        trace = at_rest(store, run_id, said(store, run_id))
+        assert (trace.status, store.unproven(run_id)) == ("completed", [])
+        host.close()
+        store.close()
+    keys = sorted(file.name for file in tmp_path.iterdir() if file.name.startswith("machine-key"))
+    assert len(keys) == 2

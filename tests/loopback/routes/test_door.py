@@ -1,6 +1,7 @@
 """Who may call: every kind of path of the real app, by every kind of Host and Origin, on sockets and by post."""
 
 import http.client
+import json
 import os
 import re
 import socket
@@ -38,6 +39,8 @@ PATHS = (
     ("GET", "/api/plotly.js"),
     ("GET", "/api/katex/katex.min.js"),
     ("POST", "/api/runs/none/cancel"),
+    ("GET", "/v1/models"),
+    ("POST", "/v1/messages"),
     ("SOCKET", "/_stcore/stream"),
     ("SOCKET", "/api/runs/none/live"),
 )
@@ -146,7 +149,9 @@ class Door:
             if socket_:
                 return status == 101
             # The server itself refuses headers that are none.
-            return not (status == 403 and body.decode() in (UNKNOWN_HOST, OTHER_ORIGIN)) and body != NO_REQUEST
+            refused = status == 403 and any(why.encode() in body for why in (UNKNOWN_HOST, OTHER_ORIGIN))
+            assert not refused or not path.startswith("/v1/") or body.startswith(b"{")
+            return not refused and body != NO_REQUEST
         finally:
             connection.close()
 
@@ -296,4 +301,7 @@ def test_what_streamlit_and_our_routes_serve_stays_as_it_is(door: Door) -> None:
     for path in ("/", "/run", "/first", "/favicon.png", "/_stcore/health", "/api/plotly.js", _path("/static/{script}")):
         assert _asked(door, path)[0] == 200, path
     assert _asked(door, "/api/runs/none/recording")[0] == 404
+    for path in ("/v1", "/v1/none", "/v1/%2e%2e/x", "/v1/%00"):  # Streamlit would refuse the last ones
+        status, _, body = _asked(door, path)
+        assert (status, list(json.loads(body))) == (404, ["error"]), path
     assert _asked(door, "/api/story")[2].startswith(b'{"run_ids"')

@@ -316,7 +316,7 @@ async def test_pages_learn_how_many_runs_wait_and_that_nobody_can_say(
         def fails(*_: object) -> None:
             raise StoreFull("the disk is full")
 
-        monkeypatch.setattr(Store, "totals", fails)
+        monkeypatch.setattr(Store, "waiting_approvals", fails)
         failed = await client.get("/api/waiting")
         assert (failed.status_code, failed.json()) == (503, {"error": "the disk is full"})
 

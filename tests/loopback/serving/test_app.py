@@ -3,7 +3,9 @@
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import httpx2
@@ -25,7 +27,8 @@ POSTS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
 def error_of(response: httpx2.Response) -> dict[str, object]:
     """The error, after its whole shape was checked against its path."""
     document = response.json()
-    if response.request.url.path.startswith("/v1/messages"):
+    path, of_anthropic = response.request.url.path, "anthropic-version" in response.request.headers
+    if path.startswith("/v1/messages") or (path.startswith("/v1/models") and of_anthropic):
         assert set(document) == {"type", "error", "request_id"}
         assert document["type"] == "error"
         assert set(document["error"]) == {"type", "message"}
@@ -231,6 +234,37 @@ async def eventually_refused(endpoint: Endpoint) -> httpx2.Response:
     return await endpoint.post()
 
 
+async def test_a_client_that_leaves_while_it_waits_for_its_turn_has_no_run(endpoint: Endpoint) -> None:
+    endpoint.turns.how = {"hangs": True}
+    endpoint.gateway.admission._places = asyncio.Semaphore(1)
+    first, second = (asyncio.create_task(endpoint.post()) for _ in range(2))
+    await eventually_async(lambda: endpoint.turns.made and endpoint.gateway.admission._waiting == 1)
+    second.cancel()
+    await eventually_async(lambda: endpoint.gateway.admission._waiting == 0)
+    endpoint.turns.made[0].go_on.set()
+    assert (await first).status_code == 200
+    endpoint.turns.how = {}
+    assert (await endpoint.post()).status_code == 200
+    assert len(endpoint.turns.made) == 2
+
+
+async def test_requests_of_one_connection_are_answered_one_by_one_and_write_no_header_or_line_of_the_log(
+    endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="conductor_core")
+    endpoint.turns.fault = ZeroDivisionError("a\nb")
+    host, body = f"Host: 127.0.0.1:{endpoint.port}\r\n", json.dumps(REQUESTS["/v1/messages"])
+    reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+    writer.write(f"GET /v1/models HTTP/1.1\r\n{host}\r\n".encode())
+    writer.write(f"POST /v1/messages HTTP/1.1\r\n{host}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    writer.write(f"GET /v1/none%0d%0aX-Evil:1 HTTP/1.1\r\n{host}Connection: close\r\n\r\n".encode())
+    told = await reader.read()
+    writer.close()
+    assert re.findall(rb"HTTP/1.1 (\d+)", told) == [b"200", b"500", b"404"]
+    assert b"\r\nx-evil" not in told.lower()
+    assert [record.getMessage().count("\n") for record in caplog.records] == [0]
+
+
 async def test_models_in_both_shapes(endpoint: Endpoint) -> None:
     ids = ["fugu", "fugu-ultra", "small", "claude-small", "owner/big"]
     document = (await endpoint.client.get("/v1/models")).json()
@@ -245,6 +279,8 @@ async def test_models_in_both_shapes(endpoint: Endpoint) -> None:
     assert (one.status_code, one.json()["id"], one.json()["object"]) == (200, "owner/big", "model")
     one = await endpoint.client.get("/v1/models/claude-small", headers=headers)
     assert (one.json()["id"], one.json()["type"]) == ("claude-small", "model")
+    unknown = await endpoint.client.get("/v1/models/claude-none", headers=headers)
+    assert (unknown.status_code, error_of(unknown)["type"]) == (404, "not_found_error")
     unknown = await endpoint.post(model="gpt-none")
     assert (unknown.status_code, error_of(unknown)["code"]) == (404, "model_not_found")
 
@@ -319,6 +355,14 @@ async def test_an_item_that_was_answered_can_be_named_later(endpoint: Endpoint) 
     assert (await endpoint.post("/v1/responses", previous_response_id=first["id"])).status_code == 200
     gone = await endpoint.post("/v1/responses", previous_response_id="resp_none")
     assert (gone.status_code, error_of(gone)["param"]) == (400, "previous_response_id")
+
+
+async def test_requests_that_name_items_do_not_wait_for_each_others_threads(endpoint: Endpoint) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    first = (await endpoint.post("/v1/responses")).json()
+    named = {"type": "item_reference", "id": first["output"][0]["id"]}
+    response = await endpoint.post("/v1/responses", input=[named, {"role": "user", "content": "And?"}])
+    assert response.status_code == 200
 
 
 # Whatever comes.

@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from conductor_core.chat.messages import (
     ToolSpec,
     Usage,
 )
+from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.commands import ToolResults
@@ -61,7 +63,9 @@ class World:
         self.host.close()
         self.store.close()
 
-    async def begin(self, *turns: Message | str, caller: Caller = ADA, **fields: Any) -> Turn:
+    async def begin(
+        self, *turns: Message | str, caller: Caller = ADA, cap: CostCap | None = None, **fields: Any
+    ) -> Turn:
         said = tuple(Message(role="user", content=each) if isinstance(each, str) else each for each in turns)
         results: list[ToolResultPart] = []
         for turn in said:
@@ -69,7 +73,7 @@ class World:
             found = [part for part in parts if isinstance(part, ToolResultPart)]
             results = [] if turn.role == "assistant" else [*results, *found]
         given: dict[str, Any] = {"api": "chat", "model": "fugu", "results": tuple(results), "workflow": ONE} | fields
-        return await self.turns.begin(Asked(turns=said, **given), caller, (), None)
+        return await self.turns.begin(Asked(turns=said, **given), caller, (), cap)
 
     async def ask(self, *turns: Message | str, **fields: Any) -> Outcome:
         return await (await self.begin(*turns, **fields)).outcome()
@@ -112,7 +116,7 @@ async def test_the_worked_example(world: World) -> None:
     assert spent.total_tokens == trace.usage.total_tokens
     assert [(row.name, row.agent) for row in outcome.rows] == [("plan", "conductor"), ("step 0", "b"), ("step 1", "a")]
     assert sum(row.input_tokens for row in outcome.rows) == spent.all_input_tokens
-    assert outcome == await world.turns.recorded(outcome.run_id, 0)
+    assert outcome == world.turns.recorded(outcome.run_id, 0)
 
 
 async def test_a_stream_is_what_the_record_says(world: World) -> None:
@@ -220,6 +224,26 @@ async def test_other_results_begin_a_run_with_the_first_as_parent(world: World) 
     assert len(world.workers["a"].calls) == 3, "the first turn is not asked again"
 
 
+async def test_a_handoff_tells_the_run_anew(world: World) -> None:
+    world.workers["b"].then("a draft")
+    world.workers["a"].then(calling("weather"), calling("clock"), "It is noon.")
+    clock = ToolSpec(name="clock", parameters={"type": "object"})
+    first = await world.ask("What?", tools=(WEATHER,), system="You are A.", workflow=TWO)
+    handed = {"tools": (clock,), "system": "You are B.", "tool_choice": "required"}
+    second = await world.ask("What?", *answered(first), **handed)
+    assert (second.run_id, [call.name for call in second.calls]) == (first.run_id, ["clock"])
+    told, terms = world.workers["a"].calls[1], world.workers["a"].terms[1]
+    assert (told[0].text, terms.tools, terms.choice) == ("You are B.", (clock,), "required")
+    turns = (*answered(first), *answered(second))
+    third = await world.ask("What?", *turns, tools=(clock,), system="You are B.")
+    trace = world.store.read(first.run_id)
+    assert (third.text, trace.system, len(world.workers["b"].calls)) == ("It is noon.", "You are B.", 1)
+    assert trace.steps[1].messages[0].text == "You are A."
+    assert [turn.anew is not None for turn in trace.steps[1].turns] == [True, True]
+    assert world.store.unproven(first.run_id) == []
+    assert world.turns.outcomes(first.run_id) == [first, second, third]
+
+
 async def test_half_of_the_results_is_refused(world: World) -> None:
     world.workers["a"].then(calling("weather", "weather"))
     first = await world.ask("Coat?", tools=(WEATHER,))
@@ -274,7 +298,7 @@ async def test_a_withdrawn_answer_fails_a_stream_alone(world: World) -> None:
         world.workers["a"].then(Reply("the beginn", error=WorkerStreamCut("cut")), "another answer")
         outcome = await world.ask("What?", stream=stream)
         assert outcome.status == status
-        assert outcome == await world.turns.recorded(outcome.run_id, 0)
+        assert outcome == world.turns.recorded(outcome.run_id, 0)
     assert outcome.text == "another answer"
 
 
@@ -360,3 +384,69 @@ async def test_a_run_that_another_process_interrupted_goes_on(world: World) -> N
     again = await world.ask("Coat?", *answered(first), tools=(WEATHER,))
     assert (again.status, again.run_id, again.number) == ("completed", first.run_id, 1)
     assert len(world.workers["a"].calls) == 2
+
+
+async def test_two_results_of_one_call_are_refused_and_one_sent_twice_is_one(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    call, brought = answered(first)
+    _, other = answered(first, "sun")
+    with pytest.raises(ApiError, match="Two different outputs"):
+        await world.ask("Coat?", call, brought, other, tools=(WEATHER,))
+    again = await world.ask("Coat?", call, brought, brought, tools=(WEATHER,))
+    assert (again.run_id, again.text) == (first.run_id, "Take a coat.")
+    assert not world.store.read(first.run_id).refused
+
+
+async def test_a_client_that_leaves_does_not_end_what_another_request_waits_for(world: World) -> None:
+    world.workers["a"].then(calling("weather"), Reply("", hang=True))
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    both = [await world.begin("Coat?", *answered(first), tools=(WEATHER,)) for _ in range(2)]
+    waiting = [asyncio.create_task(turn.outcome()) for turn in both]
+    await asyncio.to_thread(eventually, lambda: world.turns.listeners[first.run_id] == 2)
+    await asyncio.to_thread(eventually, lambda: len(world.workers["a"].calls) == 2)
+    waiting[0].cancel()
+    await asyncio.gather(waiting[0], return_exceptions=True)
+    assert world.store.read(first.run_id).status == "running"
+    waiting[1].cancel()
+    await asyncio.gather(waiting[1], return_exceptions=True)
+    await asyncio.to_thread(eventually, lambda: world.store.read(first.run_id).status == "cancelled")
+
+
+async def test_what_goes_on_from_other_results_is_not_paid_twice(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "Take a coat.", "Take a hat.", "In French.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    await world.ask("Coat?", *answered(first), tools=(WEATHER,))
+    other = [await world.ask("Coat?", *answered(first, "sun"), tools=(WEATHER,)) for _ in range(2)]
+    world.close()
+    world.open()
+    other.append(await world.ask("Coat?", *answered(first, "sun"), tools=(WEATHER,)))
+    assert {each.text for each in other} == {"Take a hat."}
+    assert len({each.run_id for each in other}) == 1
+    assert len(world.workers["a"].calls) == 3
+    said = await world.ask("Coat?", *answered(first, said="In French!"), tools=(WEATHER,))
+    assert (said.text, said.run_id == first.run_id) == ("In French.", False), "what is said beside them counts, too"
+
+
+async def test_results_are_answered_once_after_the_run_was_interrupted(world: World) -> None:
+    world.workers["a"].then(calling("weather"), Reply("", hang=True), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,))
+    turn = await world.begin("Coat?", *answered(first), tools=(WEATHER,))
+    waiting = asyncio.create_task(turn.outcome())
+    await asyncio.to_thread(eventually, lambda: len(world.workers["a"].calls) == 2)
+    await asyncio.to_thread(world.host.cancel, first.run_id, ADA)
+    await waiting
+    both = [await world.ask("Coat?", *answered(first), tools=(WEATHER,)) for _ in range(2)]
+    assert both[0].run_id == both[1].run_id != first.run_id
+    assert len(world.workers["a"].calls) == 3
+
+
+async def test_a_run_that_waited_spends_within_what_its_key_may(world: World) -> None:
+    spent = SimpleNamespace(usd=0.0, tokens=0)
+    caps = [CostCap(spent, max_tokens=100_000), CostCap(spent, max_tokens=20)]
+    world.workers["a"].then(calling("weather"), "Take a coat.")
+    first = await world.ask("Coat?", tools=(WEATHER,), cap=caps[0])
+    again = await world.ask("Coat?", *answered(first), tools=(WEATHER,), cap=caps[1])
+    assert again.error is not None
+    assert (again.run_id, again.error.code) == (first.run_id, "insufficient_quota")
+    assert len(world.workers["a"].calls) == 1

@@ -34,7 +34,8 @@ def test_one_step_alone_then_the_rest_of_that_run(cli: CommandLine, ran: Any) ->
     document = cli("rerun", ran["run_id"], "--only", 1, "--seed", 7, "--json", "-q").document
     assert statuses(document) == ["reused", "completed", "skipped"]
     assert document["answer"] == document["steps"][1]["output"] != ran["steps"][1]["output"]
-    assert document["overrides"] == {"seeds": [{"step": 1, "seed": 7}], "outputs": [], "last_step": 1, "again": 1}
+    given = {"seeds": [{"step": 1, "seed": 7}], "outputs": [], "turns": [], "last_step": 1, "again": 1}
+    assert document["overrides"] == given
     assert "ends with step 1" in cli("show", document["run_id"]).out
     rest = cli("rerun", document["run_id"], "--json", "-q").document
     assert statuses(rest) == ["reused", "reused", "completed"]

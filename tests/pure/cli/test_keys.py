@@ -30,7 +30,7 @@ def test_a_key_is_printed_once_listed_and_revoked(cli: CommandLine) -> None:
     assert "$5.00 and 20,000 tokens a day, 60 requests a minute, only fugu, fugu-ultra, never openai" in table
     assert cli("keys", "revoke", "app", "--json").document["revoked_at_utc"] is not None
     assert cli("keys", "list", "--json").document["keys"][0]["revoked_at_utc"] is not None
-    assert cli("keys", "revoke", "app").error == "already revoked: key 'app'; see conductor keys list"
+    assert cli("keys", "revoke", "app").error == "the key 'app' is already revoked"
 
 
 def test_without_json_stdout_is_the_key_alone(cli: CommandLine) -> None:
@@ -45,8 +45,8 @@ def test_without_json_stdout_is_the_key_alone(cli: CommandLine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("create", " "), "the name of a key is empty"),
-        (("create", "a\x1b[31m"), "all of which can be printed"),
+        (("create", " "), "the key's name is empty"),
+        (("create", "a\x1b[31m"), "none that cannot be printed"),
         (("create", "x", "--models", ""), "--models is empty"),
         (("create", "x", "--models", "a,,b"), "the name of a model is empty"),
         (("create", "x", "--usd-per-day", "-1"), "--usd-per-day"),

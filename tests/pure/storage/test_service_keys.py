@@ -84,7 +84,7 @@ def test_names_of_valid_keys_are_unique(store: Store) -> None:
         store.service_keys.create(" app", ADA)
     store.service_keys.revoke("app", ADA)
     second, _ = store.service_keys.create("app", ADA)
-    with pytest.raises(BadInput, match="already revoked"):
+    with pytest.raises(BadInput, match="is already revoked"):
         store.service_keys.revoke(first.id, ADA)
     assert store.service_keys.revoke("app", ADA).id == second.id
     with pytest.raises(BadInput, match="unknown key 'other'"):
@@ -96,7 +96,7 @@ def test_names_of_valid_keys_are_unique(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["", " \n ", "x" * 81, "a\x1b[31m", "a\u202eb", "\ud800", "ci-app"])
 def test_a_name_that_no_list_could_show_is_refused(store: Store, name: str) -> None:
-    with pytest.raises(BadInput, match="name of a key"):
+    with pytest.raises(BadInput, match="the key's name"):
         store.service_keys.create(name, ADA)
     assert not store.service_keys.any()
 
