@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from conductor_core.chat.messages import Conductor, PlanRequest
+from conductor_core.chat.messages import Conductor, ConductorInfo, PlanRequest
 from conductor_core.engine.approvals import Stop, cancel, refusals
 from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.pools import BUILT_IN_POOLS, Pool, open_pool, pool_file, reopen_pool, require_typed_keys
@@ -226,6 +226,10 @@ class EngineHost:
                 self._keys[request.run_id] = keys
             self._write(checked)
         return request.run_id
+
+    def conductor_info(self, ref: str) -> ConductorInfo:
+        """Returns what a Conductor is. Opens it. Raises: UnknownConductor."""
+        return self._opened.conductor(ref).info
 
     def queue(self, request: RunRequest) -> str:
         """Writes a run that some process will resume, and returns its id. Raises: as ``start``."""

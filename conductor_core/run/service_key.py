@@ -14,8 +14,8 @@ class ServiceKey(Frozen):
 
     Attributes:
         id: never given twice; the actor's id in records.
-        models: served models that it may ask; None: all. excluded_providers: kinds or hosts of workers that its
-            requests never reach.
+        models: served models that it may ask; None: all. excluded_providers: kinds or hosts of workers and Conductors
+            that its requests never reach.
         usd_per_day, tokens_per_day: what its runs may spend in a day of UTC; None: no limit.
         requests_per_minute: None: no limit.
     """

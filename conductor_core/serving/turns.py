@@ -195,7 +195,7 @@ class Turns:
             except UnknownRun:  # deleted meanwhile
                 continue
             same = trace.client is not None and trace.overrides.turns == request.overrides.turns
-            if same and _is_of(trace, caller) and trace.status not in ("cancelled", "interrupted"):
+            if same and _is_of(trace, caller) and not _was_stopped(trace):
                 return run_id
         return None
 
@@ -286,6 +286,9 @@ class Turns:
             conversation_id = self._conversation_of(caller, turns_before)
         conductor = model.conductor or self._settings.conductor
         needs_conductor = asks_conductor(asked.workflow)
+        if needs_conductor and excluded and not servers(self._host.conductor_info(conductor)).isdisjoint(excluded):
+            message = "The Conductor of this model is at a provider that this key excludes: ask another model."
+            raise ApiError(403, message, code="providers_excluded")
         limits = self._models.limits(model, asked.effort)
         if asked.workflow is not None:
             limits = limits.model_copy(update={"max_steps": max(limits.max_steps, len(asked.workflow.steps))})
@@ -314,7 +317,7 @@ class Turns:
             raise ApiError(400, f"{first['loc'][0] if first['loc'] else 'request'}: {first['msg']}") from None
 
     def _kept_out(self, model: ServedModel, providers: Collection[str], named_too: Collection[str]) -> list[str]:
-        """Returns the workers at providers that the caller's key keeps out."""
+        """Returns the workers at providers that the caller's key keeps out. Raises: ApiError 403 if none is left."""
         if not providers:
             return []
         pool = pool_info(model.pool or self._settings.pool, self._settings)
@@ -422,8 +425,7 @@ class Turns:
         number = waiting.number_of_wait(group) + 1
         if waiting.same_as_recorded(group):
             outcomes = await asyncio.to_thread(self.outcomes, trace.run_id)
-            stopped = trace.status in ("cancelled", "interrupted") and number == len(outcomes) - 1
-            if not stopped:
+            if number < len(outcomes) - 1 or not _was_stopped(trace):
                 return Turn(self, trace.run_id, number, caller)
         return await asyncio.to_thread(self._other_run, asked, caller, waiting, group)
 
@@ -552,6 +554,11 @@ def _anew(asked: Asked, trace: RunTrace) -> ToldAnew | None:
     before = ToldAnew(system=trace.system, tools=trace.tools, tool_choice=trace.tool_choice, rules=trace.rules)
     demands = asked.tool_choice not in ("auto", "none")
     return now if now != before or demands else None
+
+
+def _was_stopped(trace: RunTrace) -> bool:
+    """Whether the run is to be asked for again: it was stopped from outside, or its key had spent what a day allows."""
+    return trace.status in ("cancelled", "interrupted") or trace.error_code == "CostCapReached"
 
 
 def _is_of(trace: RunTrace, caller: Caller) -> bool:

@@ -64,7 +64,12 @@ class World:
         self.store.close()
 
     async def begin(
-        self, *turns: Message | str, caller: Caller = ADA, cap: CostCap | None = None, **fields: Any
+        self,
+        *turns: Message | str,
+        caller: Caller = ADA,
+        cap: CostCap | None = None,
+        excluded: tuple[str, ...] = (),
+        **fields: Any,
     ) -> Turn:
         said = tuple(Message(role="user", content=each) if isinstance(each, str) else each for each in turns)
         results: list[ToolResultPart] = []
@@ -73,7 +78,7 @@ class World:
             found = [part for part in parts if isinstance(part, ToolResultPart)]
             results = [] if turn.role == "assistant" else [*results, *found]
         given: dict[str, Any] = {"api": "chat", "model": "fugu", "results": tuple(results), "workflow": ONE} | fields
-        return await self.turns.begin(Asked(turns=said, **given), caller, (), cap)
+        return await self.turns.begin(Asked(turns=said, **given), caller, excluded, cap)
 
     async def ask(self, *turns: Message | str, **fields: Any) -> Outcome:
         return await (await self.begin(*turns, **fields)).outcome()
@@ -450,3 +455,13 @@ async def test_a_run_that_waited_spends_within_what_its_key_may(world: World) ->
     assert again.error is not None
     assert (again.run_id, again.error.code) == (first.run_id, "insufficient_quota")
     assert len(world.workers["a"].calls) == 1
+    tomorrow = await world.ask("Coat?", *answered(first), tools=(WEATHER,))
+    assert tomorrow.text == "Take a coat."
+
+
+async def test_a_conductor_at_a_provider_that_a_key_excludes_is_not_asked(world: World) -> None:
+    with pytest.raises(ApiError) as refused:
+        await world.ask("What?", workflow=None, excluded=("openai",))
+    assert (refused.value.status, refused.value.code) == (403, "providers_excluded")
+    assert not world.conductor.requests
+    assert (await world.ask("What?", excluded=("openai",))).status == "completed", "a given plan asks none"
