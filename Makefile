@@ -3,12 +3,13 @@ PYTHON ?= python3.11
 VENV := .venv
 INTEROP := .venv-interop
 EXPORT := .venv-export
+CLIENTS := .venv-clients
 BIN := $(VENV)/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 # Without bytecode files, each of the hundreds of programs that the tests start compiles its sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-training test-servers test-exports test-names test-fast demo film recorded-runs fuzz mutants check constraints pictures format clean
+.PHONY: setup run test test-training test-servers test-exports test-clients test-names test-fast demo film recorded-runs fuzz mutants check constraints pictures format clean
 
 setup: $(VENV)/.run
 
@@ -42,6 +43,12 @@ $(EXPORT)-crewai/.installed: requirements-export-crewai.txt
 	$(EXPORT)-crewai/bin/python $(PIP) -r requirements-export-crewai.txt
 	touch $@
 
+# The client libraries that the endpoint is tested with. The endpoint itself runs from the main environment.
+$(CLIENTS)/.installed: requirements-clients.txt
+	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python $(PIP) -r requirements-clients.txt
+	touch $@
+
 run: setup
 	$(BIN)/conductor ui
 
@@ -52,6 +59,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadfile --no-loadsco
 TRAINING_TESTS := tests/pure/lab/training tests/loopback/lab/training
 SERVER_TESTS := tests/loopback/real_servers
 EXPORT_TESTS := tests/loopback/exports
+CLIENT_TESTS := tests/clients
 NAMES_TESTS := tests/loopback/names
 APART := $(TRAINING_TESTS) $(SERVER_TESTS) $(EXPORT_TESTS) $(NAMES_TESTS)
 test: $(VENV)/.dev
@@ -69,6 +77,10 @@ test-servers: $(VENV)/.dev $(INTEROP)/.installed
 # Runs exported scripts with the four frameworks. Apart from `test` because it installs 1.2 GB.
 test-exports: $(VENV)/.dev $(EXPORT)/.installed $(EXPORT)-crewai/.installed
 	$(PYTEST) -n 2 $(EXPORT_TESTS)
+
+# Asks the endpoint with seven client libraries. Apart from `test` because it installs 520 MB.
+test-clients: $(VENV)/.run $(CLIENTS)/.installed
+	PRODUCT_PYTHON=$(abspath $(BIN)/python) $(CLIENTS)/bin/python -m pytest $(CLIENT_TESTS)
 
 # Hides names of people with Presidio and spaCy. Apart from `test` because it installs 200 MB.
 $(VENV)/.names: $(VENV)/.dev
@@ -148,4 +160,4 @@ format: $(VENV)/.dev
 	$(BIN)/oxfmt pages tests
 
 clean:
-	rm -rf tests/js/node_modules $(VENV) $(INTEROP) $(EXPORT) $(EXPORT)-crewai .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf tests/js/node_modules $(VENV) $(INTEROP) $(EXPORT) $(EXPORT)-crewai $(CLIENTS) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

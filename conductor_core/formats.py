@@ -75,7 +75,13 @@ STEP_STATUSES = {
     "denied": ("⊖", "denied"),
     "skipped": ("⊘", "skipped"),
     "cancelled": ("■", "cancelled"),
+    "tool_results": ("⚒", "waits for tools"),
 }
+"""A step that waits for its client's tools has the status ``running`` (``StepTrace.shown_status``)."""
+
+
+APIS = {"chat": "Chat Completions", "responses": "Responses", "messages": "Messages"}
+"""By ``ClientRequest.api``, what the API is called."""
 
 
 def run_word(status: str) -> str:

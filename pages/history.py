@@ -113,16 +113,19 @@ def _newer() -> None:
         st.session_state[DAY] = None
 
 
-def _rows(search: str | None, status: str | None, batch: str | None) -> list[table.Entry]:
+def _rows(search: str | None, status: str | None, batch: str | None, conversation: str | None) -> list[table.Entry]:
     """Returns the rows of the page and the first of the next. Runs of batches stand alone if anything is chosen.
 
     Replays never do, unless their blame was opened: a hundred of them would hide all else.
     """
     cursors: list[int] = st.session_state[CURSORS]
     before, limit, store = cursors[-1] if cursors else None, PAGE_ROWS + 1, current().store
-    if search or status or batch:
+    if search or status or batch or conversation:
         without = REPLAY_PURPOSE if batch is None else None
-        return [*store.runs(limit, before, search, status, batch=batch, without=without, answers=True)]
+        found_runs = store.runs(
+            limit, before, search, status, batch=batch, without=without, answers=True, conversation=conversation
+        )
+        return [*found_runs]
     found: list[table.Entry] = [*store.runs(limit=limit, before=before, alone=True, answers=True)]
     if store.fault is None:  # a damaged file lists only what can be read of its runs
         found += store.batches(limit=limit, before=before)
@@ -137,7 +140,9 @@ def _list(shown: list[table.Entry], *, filtered: bool) -> None:
         history_selection.bar(rows)
     store, ids = current().store, [row.run_id for row in rows if isinstance(row, RunSummary)]
     groups = (table.by_task if tasks else table.by_time)(rows, table.known(rows))
-    table.table(groups, table.columns_for(rows), held=store.held(ids) if store.fault is None else (), picking=picking)
+    whole = store.fault is None
+    held, turns = (store.held(ids), store.turn_numbers(ids)) if whole else ((), {})
+    table.table(groups, table.columns_for(rows), held=held, picking=picking, turns=turns)
 
 
 def _batch_head(batch_id: str) -> None:
@@ -150,6 +155,14 @@ def _batch_head(batch_id: str) -> None:
         st.markdown(said)
 
 
+def _conversation_head(begun: str) -> None:
+    with across("conversation-head"):
+        button("All runs", "all-runs", table.go_to_conversation, None, icon="arrow_back")
+        newest = current().store.runs(limit=1, conversation=begun)
+        count = sum(current().store.turn_numbers([run.run_id]).get(run.run_id, (1, 1))[1] for run in newest)
+        st.markdown(f"**Conversation** of {plural(count, 'turn')} that began with run {inert(begun[:60])}")
+
+
 def show() -> None:
     st.session_state.setdefault(CURSORS, [])
     if (of_run := places.read("tree")) is not None:
@@ -159,7 +172,7 @@ def show() -> None:
         with fault_shown():
             tree(of_run)
         return
-    batch = places.read("batch")
+    batch, conversation = places.read("batch"), places.read("conversation")
     newest = _newest()
     totals: Totals | None = None
     # The filters show counts for the search, which the session knows before they are drawn.
@@ -168,29 +181,37 @@ def show() -> None:
         totals = current().store.totals(typed, batch, chosen(STATUS) or None)
     search, status = _filters(totals)
     # Leads to the runs that wait for an approval, if there are any and the list shows others, too.
-    if count := 0 if totals is None or status is not None else totals.statuses.get("waiting", 0):
+    if count := 0 if totals is None or status is not None else _approvals():
         label = f"‖ {plural(count, 'run')} wait{'s' if count == 1 else ''} for an approval"
         button(label, "show-waiting", _only_waiting)
     with fault_shown():
         if batch is not None:
             _batch_head(batch)
-        rows = _rows(search, status, batch)
+        elif conversation is not None:
+            _conversation_head(conversation)
+        rows = _rows(search, status, batch, conversation)
         shown = rows[:PAGE_ROWS]
         runs = [row for row in shown if isinstance(row, RunSummary)]
         notes(runs)
         history_selection.show_outcome()
         if not rows:
-            _empty(filtered=bool(search or status or batch or st.session_state[CURSORS]))
+            _empty(filtered=bool(search or status or batch or conversation or st.session_state[CURSORS]))
         else:
-            if totals is not None:
+            if totals is not None and conversation is None:
                 st.caption(_summary(totals, status))
-            _list(shown, filtered=bool(search or status or batch))
+            _list(shown, filtered=bool(search or status or batch or conversation))
             _paging(shown[-1].sequence, more=len(rows) > PAGE_ROWS)
         if current().store.fault is None:
             history_selection.record()
         # Rows stay under the mouse while the person picks some.
         if newest is not None and not st.session_state.get("history-select"):
             rerun_when(lambda: _newest() not in (None, newest), FOLLOWED_S)
+
+
+def _approvals() -> int:
+    with suppress(StoreError):  # the list itself says what is wrong
+        return current().store.waiting_approvals()
+    return 0
 
 
 def _newest() -> int | None:

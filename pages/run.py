@@ -1,5 +1,7 @@
 """Run: takes a task, draws its workflow and runs it live, edits and re-runs it."""
 
+from typing import Any
+
 import streamlit as st
 
 from conductor_core.chat.messages import INCOMPLETE
@@ -18,7 +20,7 @@ from pages.components.app.session import current, viewed
 from pages.components.app.widgets import damage, fault_box, kept_fault, notes, show_fault
 from pages.components.compare.page import tree_dialog, tree_words
 from pages.components.live_workflow.component import Intent, changes_of, intent_of, live_workflow
-from pages.components.run import draft, lineage, new_plan, settings, who_answers
+from pages.components.run import conversation, draft, lineage, new_plan, settings, who_answers
 from pages.components.run.batches import again_dialog, again_results, ask_again, plan_choices
 from pages.components.run.draft import Draft, Sent
 from pages.components.run.draft_store import PageDraft, offered
@@ -66,7 +68,10 @@ def show() -> None:
             damage(fault)
     if run_id is not None or not asks:
         related = kin(trace, tree_words) if trace is not None and fault is None and stop is None else None
-        _workspace(trace, readable=fault is None, opened=run_id is not None, first=first, related=related)
+        turns = conversation.turns(trace) if trace is not None and fault is None and stop is None else None
+        _workspace(trace, readable=fault is None, opened=run_id is not None, first=first, related=related, turns=turns)
+    if trace is not None and fault is None and stop is None:
+        conversation.follow(trace)
     plans_dialog()
     if trace is not None and fault is not None:
         damage(fault)
@@ -74,11 +79,18 @@ def show() -> None:
 
 @st.fragment
 def _workspace(
-    trace: RunTrace | None, *, readable: bool, opened: bool, first: bool, related: dict[str, str] | None
+    trace: RunTrace | None,
+    *,
+    readable: bool,
+    opened: bool,
+    first: bool,
+    related: dict[str, str] | None,
+    turns: list[dict[str, Any]] | None,
 ) -> None:
     """Draws the run or the plan, and what is edited of it. An edit draws this fragment and nothing else of the page.
 
     ``opened``: whether the address names a run. ``first``: whether this is the first screen. ``related``: see ``kin``.
+    ``turns``: see ``conversation``.
     """
     plan = None if opened else new_plan.editing()
     if plan is not None:
@@ -112,6 +124,7 @@ def _workspace(
         ways=list(lineage.ways_out(trace).items()),
         kept=offered(trace.run_id) if editing is None and _editable(trace) and not drive.on_tour() else (),
         kin=related,
+        turns=turns,
         editor=None if editing is None or plan_state is None else as_data(editing, plan_state),
         edited=None if plan_state is None else plan_state.drawn,
         taken=applied().as_data(),
@@ -169,7 +182,8 @@ def _start(trace: RunTrace, workflow: Workflow, draft: Draft) -> None:
 
 def _editable(trace: RunTrace) -> bool:
     """Tells whether the plan can change: it is whole and nothing runs on it."""
-    return (trace.ended or trace.status == "waiting") and trace.root.workflow is not None and may_run_here(trace)
+    at_rest = trace.ended or (trace.status == "waiting" and trace.waits_for == "approval")
+    return at_rest and trace.root.workflow is not None and may_run_here(trace)
 
 
 def _read(run_id: str) -> tuple[RunTrace | None, RunUnreadable | None]:

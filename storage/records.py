@@ -116,6 +116,12 @@ class RunSummary(Frozen):
         return f"Waits for {'' if of_tools else 'an approval of '}{self.asked_for}"
 
     @property
+    def waits_short(self) -> str:
+        """The same in few words, for a list."""
+        waits = self.asked_for or ""
+        return f"for {waits.removeprefix(OF_TOOLS)}" if waits.startswith(OF_TOOLS) else "for approval" if waits else ""
+
+    @property
     def steps_in_words(self) -> str:
         """The number of steps. Where one asks the Conductor, it says that its round's steps are counted, too."""
         return f"{self.steps} with rounds" if CONDUCTOR_AGENT in self.agents else str(self.steps)

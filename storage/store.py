@@ -457,6 +457,19 @@ class Store:
                     found.append(trace)
         return sorted(found, key=lambda trace: trace.asked_for[0].requested_at_utc)
 
+    def waiting_for_tools(self, limit: int = 1000) -> list[RunTrace]:
+        """Returns the runs that wait for nothing but their client's tools, the one that waits longest first.
+
+        Leaves out those that cannot be read.
+        """
+        found = []
+        for run in self.runs(limit=limit, status="waiting"):
+            with suppress(UnknownRun, RunUnreadable):
+                trace, _ = self.trace(run.run_id)
+                if trace.status == "waiting" and not trace.asked_for:
+                    found.append(trace)
+        return sorted(found, key=lambda trace: trace.waiting_since_utc or trace.created_at_utc)
+
     def waiting_approvals(self) -> int:
         """Returns how many runs wait for an approval, by their rows."""
         with self._database.reading() as connection:
@@ -529,7 +542,8 @@ class Store:
                 # Another process may be quicker to resume a run that this one seems to write.
                 timeout_s = _QUIET_S if self.log.writes(run_id) else _POLL_S
                 try:
-                    await asyncio.wait_for(feed.news.wait(), timeout_s)
+                    async with asyncio.timeout(timeout_s):
+                        await feed.news.wait()
                 except TimeoutError:
                     missed = True
                 else:

@@ -1,12 +1,9 @@
 """Shared by all layers: no test reaches anything but loopback, and none touches the user's own data or keys."""
 
-import ipaddress
 import os
-import socket
 from collections import OrderedDict
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from conductor_core.inference import found
 from conductor_core.privacy import masking
 from conductor_core.providers import client
+from tests.support.only_loopback import allow_only_loopback
 
 # Also for the processes that tests start: quick, and the same where the model of ``small`` is here and where it is not.
 os.environ["CONDUCTOR_CONDUCTOR"] = "tiny"
@@ -45,16 +43,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = socket.socket.connect
-
-    def guarded(self: socket.socket, address: Any) -> None:
-        if self.family in (socket.AF_INET, socket.AF_INET6):
-            host = address[0]
-            if host != "localhost" and not ipaddress.ip_address(host).is_loopback:
-                raise OSError(f"a test tried to reach {host}: only loopback is allowed")
-        connect(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", guarded)
+    allow_only_loopback(monkeypatch)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from conductor_core.analysis.compare import compare_plans, compare_runs
 from conductor_core.analysis.conclusion import conclude
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
-from conductor_core.chat.messages import ConductorInfo, Usage
+from conductor_core.chat.messages import ConductorInfo, Message, Usage
+from conductor_core.formats import APIS
 from conductor_core.providers.servers import server_of
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
@@ -192,7 +193,8 @@ def after(attempt: ev.StepRetried | ev.PlanRetried, agent: str) -> str:
     if attempt.loading:
         return "asked again until its model was loaded"
     if isinstance(attempt, ev.PlanRetried) or attempt.then == "again":
-        return "asked again"
+        told = isinstance(attempt, ev.StepRetried) and attempt.correction
+        return f"asked again, and told: {told}" if told else "asked again"
     match attempt.then:
         case "more_tokens":
             return f"asked again, with up to {attempt.then_max_tokens:,} tokens"
@@ -259,8 +261,18 @@ def _known_texts(trace: RunTrace) -> dict[str, str]:
     return found
 
 
+def _sent_later(step: StepTrace) -> Iterator[Message]:
+    """Yields what later calls of a step were sent after its messages: its turns with tools, and corrections."""
+    for turn in step.turns:
+        yield from turn.messages if turn.results is not None else (turn.call_message,)
+    for attempt in step.attempts:
+        if attempt.correction:
+            yield Message(role="assistant", content=attempt.partial)
+            yield Message(role="user", content=attempt.correction)
+
+
 def _sent(step: StepTrace, known: Mapping[str, str]) -> Iterator[Sent]:
-    for message in sent_messages(step):
+    for message in (*sent_messages(step), *_sent_later(step)):
         text = message.text
         same_as = known.get(text, "") if isinstance(message.content, str) else ""
         yield Sent(role=message.role, text="" if same_as else text, same_as=same_as)
@@ -372,7 +384,9 @@ def _notes(trace: RunTrace, damage: str | None) -> Iterator[tuple[NoteKind, str]
     if damage is not None:
         yield "damaged", f"Only a part of this run can be read: {damage}."
     elif not trace.ended:
-        yield "unfinished", f"This run has not ended ({trace.status}). The record covers its events so far."
+        tools = ", ".join(call.name for call in trace.open_calls) if trace.waits_for == "tool_results" else ""
+        status = f"it waits for its client's tools: {tools}" if tools and trace.status == "waiting" else trace.status
+        yield "unfinished", f"This run has not ended ({status}). The record covers its events so far."
     if trace.simulated:
         names = [spec.name for spec in trace.pool.workers if spec.simulated]
         whole = len(names) == len(trace.pool.workers)
@@ -415,6 +429,14 @@ def _settings(trace: RunTrace) -> Iterator[tuple[str, str]]:
     most = [f"{value:g} {unit}" for unit, value in named if value is not None]
     yield "Limits", f"{', '.join(most)}, recursion to depth {limits.max_depth}"
     yield "Waits for approval", ", ".join(map(str, trace.gates)) or "never"
+    if trace.client is not None:
+        yield "Asked through the endpoint", f"{APIS[trace.client.api]}, model {trace.client.model}"
+    if trace.conversation_id is not None:
+        yield "Conversation", f"began with run {trace.conversation_id}"
+    if trace.tools:
+        yield "The client's tools", ", ".join(tool.name for tool in trace.tools)
+    if trace.system.strip():
+        yield "The client's system text", trace.system
     yield "Pool", trace.pool.name
     if trace.pool.excluded:
         yield "Left out of the pool", ", ".join(trace.pool.excluded)

@@ -26,16 +26,22 @@ from storage import Store
 
 def waiting(db: options.Db = None, as_json: options.AsJson = False) -> int:
     with opened_store(db, inputs.read_settings(), read=True) as store:
-        found = store.waiting()
+        found, for_tools = store.waiting(), store.waiting_for_tools()
         print_notes(store)
-    lines = [] if found else ["no run waits for an approval"]
+    lines = [] if found or for_tools else ["no run waits for an approval or for its client's tools"]
     for trace in found:
         since = trace.waiting_since_utc or trace.asked_for[0].requested_at_utc
         others = "" if trace.status == "waiting" else " · other steps still run"
         head = f"{one_line(trace.run_id, 60)}  since {since:%Y-%m-%d %H:%M:%S} UTC{others}"
         lines += [f"{head}  {one_line(trace.task, 80)}"]
         lines += [f"  {live.asked(approval)} · gate {', '.join(approval.rules)}" for approval in trace.asked_for]
-    print_either(as_json, lambda: {"waiting": [_document(trace) for trace in found]}, lambda: lines)
+    for trace in for_tools:
+        at = trace.waiting_since_utc
+        head = one_line(trace.run_id, 60) + ("" if at is None else f"  since {at:%Y-%m-%d %H:%M:%S} UTC")
+        lines.append(f"{head}  {one_line(trace.task, 80)}")
+        names = ", ".join(dict.fromkeys(one_line(call.name, 40) for call in trace.open_calls))
+        lines.append(f"  its client's tools: {names} · asked by {one_line(trace.caller.in_words, 80)}")
+    print_either(as_json, lambda: {"waiting": [_document(trace) for trace in [*found, *for_tools]]}, lambda: lines)
     return 0
 
 
@@ -109,7 +115,9 @@ def _that_waits(store: Store, run_id: str) -> tuple[RunTrace, int]:
     if trace.ended:
         raise RunHasEnded(f"run {trace.run_id} has already ended: {run_word(trace.status)}")
     if not trace.asked_for:
-        raise BadInput(f"run {trace.run_id} does not wait for an approval: {run_word(trace.status)}")
+        tools = trace.status == "waiting"
+        how = "it waits for its client's tools" if tools else run_word(trace.status)
+        raise BadInput(f"run {trace.run_id} does not wait for an approval: {how}")
     return trace, sequence
 
 

@@ -383,7 +383,7 @@ def _then(step: StepTrace, attempt: ev.StepRetried) -> str:
         case "kept":
             return "the earlier answer is kept"
         case "again":
-            return f"again in {seconds(attempt.wait_ms)}"
+            return "told so, and asked again" if attempt.correction else f"again in {seconds(attempt.wait_ms)}"
 
 
 def how_ended(step: StepTrace) -> str:

@@ -68,7 +68,7 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
         "Read a run from a page that export, compare or Share wrote. It is marked as imported.",
     ),
     "runs": ("show:runs", "List runs, newest first."),
-    "waiting": ("approvals:waiting", "List the runs that wait for an approval: for what, by which gate, since when."),
+    "waiting": ("approvals:waiting", "List the runs that wait for an approval or for tools: for what, since when."),
     "approve": ("approvals:approve", "Let RUN_ID continue, as it is or with an edited workflow."),
     "deny": ("approvals:deny", "End RUN_ID as denied. Finished steps are kept."),
     "cancel": ("approvals:cancel", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),

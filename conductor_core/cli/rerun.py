@@ -184,6 +184,8 @@ def _source(
     """Returns the run, with the settings and the budgets that were given (not None). Raises: BadInput, UnknownRun."""
     source, _ = store.trace(store.resolve(run_id))
     if source.status == "waiting":
+        if source.waits_for == "tool_results":
+            raise BadInput(f"run {source.run_id} waits for its client's tools: cancel it first, or wait for its end")
         raise BadInput(f"run {source.run_id} waits for an approval: approve, deny or cancel it first")
     if not source.ended:
         raise BadInput(f"run {source.run_id} is still going on: wait for its end, or cancel it")

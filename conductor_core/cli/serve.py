@@ -31,7 +31,10 @@ Host = Annotated[
 ]
 Models = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Served models (TOML), beside fugu and fugu-ultra."),
+    typer.Option(
+        metavar="FILE",
+        help="Served models (TOML), beside fugu and fugu-ultra; else served-models.toml of the data folder.",
+    ),
 ]
 _STOP_WITHIN_S = 3
 

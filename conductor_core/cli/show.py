@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from conductor_core.analysis import documents
-from conductor_core.chat.messages import images_in
+from conductor_core.chat.messages import ToolResultPart, images_in
 from conductor_core.cli import inputs, live, options
 from conductor_core.cli.inputs import opened_store
 from conductor_core.cli.live import call_retried, how_ended, plan_retried, summary, workflow_lines
@@ -26,7 +26,7 @@ from conductor_core.cli.output import (
     table,
 )
 from conductor_core.errors import BadInput
-from conductor_core.formats import run_word, seconds, step_word
+from conductor_core.formats import APIS, run_word, seconds, step_word
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run.actor import Caller, local_caller
 from conductor_core.run.context_flow import (
@@ -41,7 +41,7 @@ from conductor_core.run.context_flow import (
 from conductor_core.run.costs import IN_WORDS, Cost, Spent, basis, cost_of_part, spent_on, waits_for_a_slot
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import RoundTrace, RunTrace, RunUnreadable, StepTrace, unreadable_status
-from conductor_core.run.values import SharedOutput, label, round_name
+from conductor_core.run.values import SharedOutput, ToolTurn, label, round_name
 from conductor_core.text import plain
 from storage import RunSummary, Store
 
@@ -60,6 +60,7 @@ _LEGEND = (
     "– would not be granted; figures are tokens"
 )
 _PARTS = {
+    "system": "the system text",
     "conversation": "turns before the task",
     "task": "the task",
     "images": "its images",
@@ -352,7 +353,20 @@ def _template() -> "Template":
     )  # fmt: skip
     environment.globals |= {function.__name__: function for function in used}
     environment.globals |= {"in_words": _in_words, "timing": _timing, "hidden": in_words, "nobody": Caller()}
+    environment.globals |= {"api_word": APIS.__getitem__, "open_call": _open_call, "results_of": _results_of}
+    environment.globals["turn_cost"] = lambda turn: Cost(turn.cost_usd, turn.cost_usd or 0.0).in_line
     return environment.get_template("show.txt")
+
+
+def _results_of(turn: ToolTurn) -> dict[str, ToolResultPart | None]:
+    results = {result.call_id: result for result in turn.results or ()}
+    return {call.call_id: results.get(call.call_id) for call in turn.calls}
+
+
+def _open_call(trace: RunTrace, turn: ToolTurn) -> str:
+    """Says of a call without a result whether it is waited for."""
+    since = "" if turn.called_at_utc is None else f" since {turn.called_at_utc:%Y-%m-%d %H:%M:%S} UTC"
+    return "the run ended before its result came" if trace.ended else f"waits for the client{since}"
 
 
 def _timing(trace: RunTrace, step: StepTrace) -> str:

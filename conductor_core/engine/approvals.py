@@ -343,6 +343,7 @@ class Approvals:
             **self._recorder.at(),
             results=command.results,
             said=command.said,
+            anew=command.anew,
             command=number,
             client=command.client,
             actor=command.actor,

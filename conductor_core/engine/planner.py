@@ -113,7 +113,7 @@ async def ask_conductor(state: RunState, round_path: Path, parent: ParentPlan | 
     own_seed = state.recorder.trace.overrides.seed_at(round_path)
     request = PlanRequest(
         task=state.request.task,
-        agents=state.pool.specs,
+        agents=state.step_inputs.offered,
         max_steps=state.request.limits.max_steps,
         allow_recursion=len(round_path) < state.request.limits.max_depth,
         parent=parent,

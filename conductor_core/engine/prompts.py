@@ -430,20 +430,37 @@ class StepInputs:
     """What the steps of a run have in common.
 
     Attributes:
+        given: what is asked. trace: of the run; None: there is none yet. A client may tell it other things meanwhile.
         workers: by name, in the order of the Conductor's ordinals, without those that the run excludes.
         seed: of the run. pool_seed: of the simulated workers.
     """
 
-    asked: Asked
+    given: Asked
     workers: Mapping[str, WorkerSpec]
     conductor: ConductorInfo | None
     limits: Limits
     seed: int
     pool_seed: int
+    trace: RunTrace | None = None
+
+    @property
+    def asked(self) -> Asked:
+        return self.given if self.trace is None else Asked.by(self.trace)
 
     @property
     def images_given(self) -> ImagesGiven | None:
         return self.asked.images_given(self.workers)
+
+    @property
+    def offered(self) -> tuple[WorkerSpec, ...]:
+        """Returns the workers that the Conductor may choose, in their order.
+
+        One that chooses roles learns nothing of who sees images, so with images it is offered who does.
+        """
+        workers, given = tuple(self.workers.values()), self.images_given
+        if given is None or self.conductor is None or not self.conductor.seated:
+            return workers
+        return tuple(worker for worker in workers if worker.name in given.agents)
 
     def of(
         self,
@@ -481,7 +498,7 @@ class StepInputs:
             raise KeyError(CONDUCTOR_AGENT)
         last_read = workflow.reads(index)[-1:]
         last = answers[last_read[0]] if last_read else None
-        agents = tuple(self.workers.values())
+        agents = self.offered
         parent = ParentPlan(
             plan=to_lists(workflow, agents_by_ordinal(self.conductor, agents)),
             last_response="" if last is None else last.turn,

@@ -97,7 +97,8 @@ class Engine:
         trace = begin(checked.created) if checked.trace is None else checked.trace
         recorder = Recorder(self._sink, trace, checked.epoch_s)
         inputs = StepInputs(
-            asked=Asked.by(trace),
+            given=Asked.by(trace),
+            trace=trace,
             workers={spec.name: spec for spec in pool.specs},
             conductor=trace.conductor if conductor is None else conductor.info,
             limits=request.limits,

@@ -105,7 +105,8 @@ class StepCall:
     def _terms(self) -> CallTerms:
         """What the worker is asked beside its messages. A tool is demanded in the first turn only."""
         terms = self._step_input.terms
-        again = terms.choice not in ("auto", "none") and self._trace.turns
+        turns = self._trace.turns
+        again = terms.choice not in ("auto", "none") and turns and turns[-1].anew is None
         return terms.model_copy(update={"choice": "auto"}) if again else terms
 
     async def run(self) -> Literal["ended", "waits"]:

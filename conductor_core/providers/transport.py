@@ -123,10 +123,10 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 
     def _proxy_of(self, url: httpx2.URL) -> str | None:
         """Returns the proxy for ``url``, if any. Raises: httpx2.ProxyError if it is no HTTP proxy."""
-        if not self._proxies or urllib.request.proxy_bypass(url.host):
-            return None
         proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
-        if proxy is not None and not proxy.lower().startswith(("http://", "https://")):
+        if proxy is None or urllib.request.proxy_bypass(url.host):  # the latter reads the environment again
+            return None
+        if not proxy.lower().startswith(("http://", "https://")):
             raise httpx2.ProxyError("only http and https proxies are supported")
         return proxy
 

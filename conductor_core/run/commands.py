@@ -10,7 +10,7 @@ from conductor_core.privacy import masking
 from conductor_core.privacy.masking import environment_keys
 from conductor_core.run.actor import Caused
 from conductor_core.run.request import ClientRequest
-from conductor_core.run.values import Path
+from conductor_core.run.values import Path, ToldAnew
 from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import Workflow
 
@@ -78,14 +78,15 @@ class Edit(Caused):
 class ToolResults(Caused):
     """What the client's tools brought: of all calls for which the run waits, each once.
 
-    ``said``: what the client added. ``client``: the request that brought them. Answered by ``tool.returned``, or
-    refused.
+    ``said``: what the client added. ``anew``: what it tells the run anew; None: nothing. ``client``: the request that
+    brought them. Answered by ``tool.returned``, or refused.
     """
 
     kind: Literal["tool_results"] = "tool_results"
     run_id: str
     results: tuple[ToolResultPart, ...]
     said: str = ""
+    anew: ToldAnew | None = None
     client: ClientRequest | None = None
 
 

@@ -20,7 +20,7 @@ CellState = Literal["granted", "passed_on", "withheld", "absent", "planned", "un
 earlier instruction that holds it. ``absent``: it was not there yet. ``planned``, ``unplanned``: the step has not begun;
 its access list would grant the source, or not."""
 
-PartKind = Literal["conversation", "task", "images", "instruction", "output", "own", "conductor"]
+PartKind = Literal["system", "conversation", "task", "images", "instruction", "output", "own", "conductor"]
 """A part of a prompt: the turns before the task, the task, its images, the instruction and the output of an earlier
 step, the step's own instruction, and for a recursive step the Conductor's prompt with the plan so far."""
 
@@ -281,7 +281,7 @@ def _worker_parts(trace: RunTrace, step: StepTrace) -> Iterator[Part]:
         kind: PartKind = "output" if is_output else "instruction"
         source = step.granted[position].path if 0 <= position < len(step.granted) else None
         if source is None:
-            kind = "conversation"
+            kind = "system" if message.role == "system" else "conversation"
         yield _part(kind, estimate_input_tokens((message,)), place, _characters(message), source)
     last, place = step.messages[-1], len(step.messages) - 1
     images = sum(image.tokens for image in images_in(last.content))

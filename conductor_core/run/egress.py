@@ -188,10 +188,11 @@ class _Reading:
         for path, (call, called) in self._wait.items():
             brought = tuple(results[each.call_id] for each in called.calls if each.call_id in results)
             turn = ToolTurn(text=called.text, calls=called.calls, results=brought, said=event.said)
+            before = call.messages if event.anew is None else event.anew.messages(call.messages)
             if len(brought) != len(called.calls):
                 continue
             again = self._begin(number, event.at_utc, ("step", path), call.agent, turn.messages, "again")
-            again.messages = (*call.messages, *turn.messages)
+            again.messages = (*before, *turn.messages)
             again.ended = "announced"
         self._wait.clear()
 

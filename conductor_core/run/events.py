@@ -28,7 +28,7 @@ from conductor_core.chat.messages import (
 from conductor_core.chat.progress import Progress
 from conductor_core.run.actor import Caused
 from conductor_core.run.request import ClientRequest, Given, RunRequest
-from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput, ToolTurn
+from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput, ToldAnew, ToolTurn
 from conductor_core.workflow.edits import Origins, require_fit
 from conductor_core.workflow.model import Fault, Frozen, Workflow
 
@@ -166,12 +166,14 @@ class ToolReturned(RunEvent, Caused):
 
     Attributes:
         said: what the client added; every such step is told it.
+        anew: what it tells the run anew; None: nothing.
         command: id of the command that brought them. client: the request that did.
     """
 
     kind: Literal["tool.returned"] = "tool.returned"
     results: tuple[ToolResultPart, ...]
     said: str = ""
+    anew: ToldAnew | None = None
     command: int | None = None
     client: ClientRequest | None = None
 

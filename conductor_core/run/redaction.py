@@ -82,8 +82,9 @@ MARK = "[redacted]"
 """Stands in a text where a passage was hidden."""
 _OURS = """
 kind run_id source_run_id parent_run_id taken_up carried_from at_utc created_at_utc identity sha256 output_sha256
-prompt_sha256 media_type role source provider status topology finish_reason ending then how door of error_code
-app_version code field device dtype precision usd_per_mtok api_key_env accepts on_incomplete gates rules
+called_at_utc returned_at_utc prompt_sha256 media_type role source provider status topology finish_reason ending then
+how door of error_code app_version code field device dtype precision usd_per_mtok api_key_env accepts on_incomplete
+gates rules
 """
 STRUCTURE = frozenset(_OURS.split())
 """Fields that a program reads and no model writes."""

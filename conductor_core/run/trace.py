@@ -5,6 +5,7 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Literal, assert_never, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -119,6 +120,12 @@ class StepTrace(Paid, ev.AnswerParts):
         """The calls of tools whose results the step waits for."""
         waits = self.status == "running" and self.turns and self.turns[-1].results is None
         return self.turns[-1].calls if waits else ()
+
+    @property
+    def shown_status(self) -> str:
+        """Its status in words for people (``formats.STEP_STATUSES``): one that waits for tools is
+        ``tool_results``."""
+        return "tool_results" if self.open_calls else self.status
 
     @property
     def index(self) -> int:
@@ -658,7 +665,7 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
             _spend_on_step(trace, step, event.agent, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
         case ev.ToolCalled():
             turn = {name: getattr(event, name) for name in ("text", "calls", "agent", "usage", "cost_usd")}
-            step.turns = (*step.turns, ToolTurn(called_ms=event.at_ms, **turn))
+            step.turns = (*step.turns, ToolTurn(called_ms=event.at_ms, called_at_utc=event.at_utc, **turn))
             step.output = ""
             _spend_on_step(trace, step, event.agent, event.usage, event.cost_usd, at_list_price=event.cost_estimated)
         case ev.StepCompleted():
@@ -714,10 +721,23 @@ def _apply_results(trace: RunTrace, event: ev.ToolReturned) -> None:
     results = {result.call_id: result for result in event.results}
     for step in waiting:
         brought = tuple(results[call.call_id] for call in step.open_calls)
-        done = {"results": brought, "said": event.said, "returned_ms": event.at_ms}
+        done = {
+            "results": brought,
+            "said": event.said,
+            "anew": event.anew,
+            "returned_ms": event.at_ms,
+            "returned_at_utc": event.at_utc,
+        }
         step.turns = (*step.turns[:-1], step.turns[-1].model_copy(update=done))
     if event.client is not None:
         trace.client = event.client
+    if (anew := event.anew) is not None:
+        trace.system, trace.tools, trace.tool_choice, trace.rules = (
+            anew.system,
+            anew.tools,
+            anew.tool_choice,
+            anew.rules,
+        )
 
 
 def _apply_given(step: StepTrace, event: ev.StepGiven) -> None:
@@ -745,7 +765,13 @@ def _apply_answer(step: StepTrace, event: ev.StepCompleted | ev.StepReused) -> N
 
 def _fields_of(event: Event | RunRequest, kind: type[BaseModel]) -> dict[str, Any]:
     """Returns the fields of ``event`` that ``kind`` keeps under the same names."""
-    return {name: getattr(event, name) for name in kind.model_fields if hasattr(event, name)}
+    return {name: getattr(event, name) for name in _names_shared(type(event), kind)}
+
+
+@cache
+def _names_shared(source: type[BaseModel], kind: type[BaseModel]) -> tuple[str, ...]:
+    """Looked up once for each two classes: what a model lacks it says slowly."""
+    return tuple(name for name in kind.model_fields if name in source.model_fields or hasattr(source, name))
 
 
 def _count_broken_off(trace: RunTrace, event: ev.FinalEvent) -> None:

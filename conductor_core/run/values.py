@@ -1,12 +1,13 @@
 """Value objects of events: limits, the pool, a place in a batch, a shared output."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt
+from pydantic import AwareDatetime, NonNegativeFloat, NonNegativeInt
 
 from conductor_core.chat.messages import (
+    AnswerRules,
     Message,
     Part,
     PrecisionChoice,
@@ -14,6 +15,7 @@ from conductor_core.chat.messages import (
     ToolCall,
     ToolCallPart,
     ToolResultPart,
+    ToolSpec,
     Usage,
     WorkerSpec,
 )
@@ -35,40 +37,71 @@ def round_name(path: Path) -> str:
     return f"round {len(path) + 1}"
 
 
+class ToldAnew(Frozen):
+    """What a client tells a run anew as its tools return. It holds for all calls from then on.
+
+    Attributes: as in ``WhatIsAsked``.
+    """
+
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: str = "auto"
+    rules: AnswerRules = AnswerRules()
+
+    def messages(self, before: Sequence[Message]) -> tuple[Message, ...]:
+        """Returns the messages of a step with this system text in the place of the former one."""
+        told = (Message(role="system", content=self.system),) if self.system.strip() else ()
+        return (*told, *(before[1:] if before and before[0].role == "system" else before))
+
+
 class ToolTurn(Frozen):
     """One turn of a step whose worker called tools instead of answering, and what they brought.
 
     Attributes:
         text: what the worker said beside. calls: with the ids by which their results come.
         results: in any order; None: they are waited for. said: what the client added to them.
+        anew: what the client told anew with them; None: nothing.
         agent: who was asked; None: the step's own worker.
-        called_ms, returned_ms: when, by the run's clock.
+        called_ms, returned_ms: when, by the run's clock, which stands while the run waits.
+        called_at_utc, returned_at_utc: when; None: nobody knows.
     """
 
     text: str = ""
     calls: tuple[ToolCall, ...]
     results: tuple[ToolResultPart, ...] | None = None
     said: str = ""
+    anew: ToldAnew | None = None
     agent: str | None = None
     usage: Usage = Usage()
     cost_usd: float | None = 0.0
     called_ms: NonNegativeFloat = 0.0
     returned_ms: NonNegativeFloat | None = None
+    called_at_utc: AwareDatetime | None = None
+    returned_at_utc: AwareDatetime | None = None
+
+    @property
+    def waited_ms(self) -> float | None:
+        """How long the tools took; None: nobody knows."""
+        if self.called_at_utc is None or self.returned_at_utc is None:
+            return None
+        return max(0.0, (self.returned_at_utc - self.called_at_utc).total_seconds() * 1000)
+
+    @property
+    def call_message(self) -> Message:
+        """What the worker said and called, as it is told it again."""
+        text: tuple[Part, ...] = (TextPart(text=self.text),) if self.text.strip() else ()
+        calls = tuple(ToolCallPart(call_id=c.call_id, name=c.name, arguments=c.arguments) for c in self.calls)
+        return Message(role="assistant", content=(*text, *calls))
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The turn as the worker is told it. Raises: ValueError while it waits for results."""
         if self.results is None:
             raise ValueError("the tools of this turn have not returned")
-        text: tuple[Part, ...] = (TextPart(text=self.text),) if self.text.strip() else ()
-        calls = tuple(ToolCallPart(call_id=c.call_id, name=c.name, arguments=c.arguments) for c in self.calls)
         by_id = {result.call_id: result for result in self.results}
         results = tuple(by_id[call.call_id] for call in self.calls)
         said: tuple[Part, ...] = (TextPart(text=self.said),) if self.said.strip() else ()
-        return (
-            Message(role="assistant", content=(*text, *calls)),
-            Message(role="user", content=(*results, *said)),
-        )
+        return self.call_message, Message(role="user", content=(*results, *said))
 
 
 class Limits(Frozen):

@@ -1,10 +1,11 @@
 """Who is let in, and how much: service keys, what each may spend in a minute and in a day, and a place for its run.
 
-While no key exists, only programs of this machine are answered. A key is looked up for each request, and again every
-few seconds while a response of it is being made, so a revoked one stops soon.
+While no key exists, only programs of this machine are answered. A key is looked up for each request. While a response
+of it is being made, it is looked up every two seconds instead, so that a revoked one stops soon.
 """
 
 import asyncio
+import hashlib
 import ipaddress
 import re
 from collections import deque
@@ -119,6 +120,7 @@ class Admission:
         self._keys = keys
         self._needed = False
         self._uses: dict[str, _Use] = {}
+        self._found: dict[bytes, ServiceKey] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
         self.held_bytes = 0
@@ -132,9 +134,18 @@ class Admission:
                 raise needs_key()
             return Client(None, local_caller("api"))
         for sent in _sent_keys(request):
-            if (key := await asyncio.to_thread(self._keys.find, sent)) is not None:
+            digest = hashlib.sha256(sent.encode(errors="surrogatepass")).digest()
+            key = self._watched(digest) or await asyncio.to_thread(self._keys.find, sent)
+            if key is not None:
+                self._found[digest] = key
                 return Client(key, Caller(actor=key.actor, door="api"))
         raise needs_key()
+
+    def _watched(self, digest: bytes) -> ServiceKey | None:
+        """Returns the key with this digest if its watch looks it up again and again anyway."""
+        key = self._found.get(digest)
+        use = None if key is None else self._uses.get(key.id)
+        return None if use is None or use.watch is None or use.revoked.is_set() else key
 
     def count(self, client: Client) -> None:
         """Counts one request of a key. Raises: ApiError 429 if it had too many in the last minute."""
@@ -147,6 +158,11 @@ class Admission:
             message = f"This key may ask {most} times a minute; ask again later."
             raise ApiError(429, message, code="rate_limit_exceeded", retry_after_s=asked[0] + _MINUTE_S - now)
         asked.append(now)
+
+    @property
+    def full(self) -> bool:
+        """Whether ``enter`` would wait, or refuse."""
+        return self._places.locked()
 
     async def enter(self) -> None:
         """Waits for a place among the responses that are made at once. Raises: ApiError 503."""

@@ -5,10 +5,11 @@ request -> guard -> key -> body -> served model -> limits of the key -> a place 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -97,15 +98,18 @@ class _Answer:
         admission.count(client)
         asked = await gateway.read(self._api, await _body(request, held), client)
         async with admission.allowance(client) as allowance:
-            await _unless_left(admission.enter(), receive, allowance)
+            if admission.full:
+                await _unless_left(admission.enter(), receive, allowance)
+            else:
+                await admission.enter()
             try:
                 excluded = () if client.key is None else client.key.excluded_providers
                 turn = await gateway.turns.begin(asked, client.caller, excluded, allowance.cap)
                 told = _Told(turn, _run_url(gateway, request, turn.run_id), allowance)
                 try:
                     if asked.stream:
-                        events = told.events(_stream_of(asked, request.state.request_id))
-                        await _EventStream(events, told.headers)(scope, receive, send)
+                        stream = _stream_of(asked, request.state.request_id)
+                        await _EventStream(told, stream)(scope, receive, send)
                     else:
                         outcome = await _unless_left(told.outcome(), receive, allowance)
                         await _answer_of(outcome, told.headers)(scope, receive, send)
@@ -149,46 +153,10 @@ class _Told:
     async def outcome(self) -> Outcome:
         return replace(await self.turn.outcome(), trace_url=self.url)
 
-    async def events(self, stream: _Stream) -> AsyncGenerator[bytes]:
-        """Yields the events of the whole response. Closing this before its end cancels the run.
-
-        A fault that comes before the first event is raised; a later one ends the stream in the API's own way.
-        """
-        parts, begun = self.turn.parts(), False
-        revoked: asyncio.Future[Any] = asyncio.create_task(self.allowance.revoked.wait())
-        coming: asyncio.Future[Any] = asyncio.ensure_future(anext(parts))
-        try:
-            while True:
-                await asyncio.wait({coming, revoked}, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
-                if revoked.done():
-                    raise needs_key()
-                part: Part = Beat()
-                if coming.done():
-                    part = coming.result()
-                    coming = asyncio.ensure_future(anext(parts))
-                for event in stream.feed(self._placed(part)):
-                    begun = True
-                    yield event
-                if isinstance(part, Ended):
-                    return
-        except Exception as error:
-            await _closed(parts, coming)
-            if not begun:
-                raise
-            for event in stream.fault(_fault_of(error, f"run {self.turn.run_id}")):
-                yield event
-        finally:
-            await _closed(parts, coming, revoked)
-
-    def _placed(self, part: Part) -> Part:
+    def placed(self, part: Part) -> Part:
         if isinstance(part, Began | Ended):
             return replace(part, outcome=replace(part.outcome, trace_url=self.url))
         return part
-
-
-async def _closed(parts: AsyncGenerator[Part], *waiting: asyncio.Future[Any]) -> None:
-    await _ended(*waiting)
-    await parts.aclose()
 
 
 def _run_url(gateway: Gateway, request: Request, run_id: str) -> str:
@@ -197,42 +165,82 @@ def _run_url(gateway: Gateway, request: Request, run_id: str) -> str:
 
 
 class _EventStream:
-    """Sends server-sent events, one write each, until they end or the client leaves. An ASGI app."""
+    """Sends a response as server-sent events, one write each, as it is made. An ASGI app.
 
-    def __init__(self, events: AsyncGenerator[bytes], headers: Mapping[str, str]) -> None:
-        self._events = events
-        head = {"cache-control": "no-store", "x-accel-buffering": "no", **headers}
+    If the client leaves, or a fault comes, the run is cancelled. A fault before the first event is raised; a later one
+    ends the stream in the API's own way. One task follows the run and writes: a task for each part took longer than
+    the part.
+    """
+
+    def __init__(self, told: _Told, stream: _Stream) -> None:
+        self._told, self._stream = told, stream
+        head = {"cache-control": "no-store", "x-accel-buffering": "no", **told.headers}
         self._head = Response(None, headers=head, media_type="text/event-stream")
         del self._head.headers["content-length"]
+        self._begun = False
+        self._writes = asyncio.Lock()
+        self._written_s = monotonic()
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         writing = asyncio.create_task(self._write(send))
-        leaving = asyncio.create_task(_left(receive))
+        leaving, revoked = asyncio.create_task(_left(receive)), asyncio.create_task(self._told.allowance.revoked.wait())
         try:
-            await asyncio.wait({writing, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not writing.done():
+            await self._until_one_ends(send, writing, leaving, revoked)
+            if writing.done():
+                writing.result()
+            elif revoked.done():
+                raise needs_key()
+            else:
                 raise ClientDisconnect
-            writing.result()
+        except ClientDisconnect:
+            raise
+        except Exception as error:
+            await _ended(writing)
+            if not self._begun:
+                raise
+            await self._sent(send, self._stream.fault(_fault_of(error, f"run {self._told.turn.run_id}")))
         finally:
-            await _ended(writing, leaving)
-            await self._events.aclose()
+            await _ended(writing, leaving, revoked)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _until_one_ends(self, send: Send, *tasks: "asyncio.Task[Any]") -> None:
+        """Says meanwhile that the run goes on, if nothing else is sent for a while."""
+        while True:
+            silent_s = monotonic() - self._written_s
+            writes = self._writes.locked()
+            if writes and silent_s >= HEARTBEAT_S + SEND_S:
+                raise ClientDisconnect
+            if not writes and silent_s >= HEARTBEAT_S and self._begun:
+                await self._sent(send, self._stream.feed(Beat()))
+                continue
+            left_s = HEARTBEAT_S - silent_s
+            await asyncio.wait(
+                tasks, timeout=left_s if left_s > 0 else HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            if any(task.done() for task in tasks):
+                return
 
     async def _write(self, send: Send) -> None:
-        begun = False
-        async for event in self._events:
-            if not begun:
-                begun = True
+        async with aclosing(self._told.turn.parts()) as parts:
+            async for part in parts:
+                async with self._writes:
+                    await self._send(send, self._stream.feed(self._told.placed(part)))
+
+    async def _send(self, send: Send, events: Iterable[bytes]) -> None:
+        for event in events:
+            if not self._begun:
+                self._begun = True
                 await send({"type": "http.response.start", "status": 200, "headers": self._head.raw_headers})
-            await _sent(send, event, more=True)
-        await _sent(send, b"", more=False)
+            await send({"type": "http.response.body", "body": event, "more_body": True})
+        self._written_s = monotonic()
 
-
-async def _sent(send: Send, body: bytes, *, more: bool) -> None:
-    try:
-        async with asyncio.timeout(SEND_S):
-            await send({"type": "http.response.body", "body": body, "more_body": more})
-    except TimeoutError:
-        raise ClientDisconnect from None
+    async def _sent(self, send: Send, events: Iterable[bytes]) -> None:
+        """Raises: ClientDisconnect if the client reads nothing."""
+        try:
+            async with asyncio.timeout(SEND_S), self._writes:
+                await self._send(send, events)
+        except TimeoutError:
+            raise ClientDisconnect from None
 
 
 _T = TypeVar("_T")
@@ -263,7 +271,11 @@ async def _ended(*tasks: "asyncio.Future[Any]") -> None:
     """Cancels tasks and waits until they are over."""
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    if going := [task for task in tasks if not task.done()]:
+        await asyncio.wait(going)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # heard: whoever waited for it was told
 
 
 async def _body(request: Request, held: Held) -> bytes:
@@ -341,7 +353,9 @@ async def _compact(request: Request, gateway: Gateway, client: Client) -> Respon
 async def _count_tokens(request: Request, gateway: Gateway, client: Client) -> Response:
     gateway.admission.count(client)
     with gateway.admission.holding() as held:
-        return Json(await asyncio.to_thread(messages.count_tokens, await _body(request, held)))
+        model, tokens = await asyncio.to_thread(messages.count_tokens, await _body(request, held))
+    gateway.model_for(client, model)
+    return Json({"input_tokens": tokens})
 
 
 # Routes.
@@ -407,7 +421,7 @@ class _Endpoint:
             await WebSocketClose(4404)(scope, receive, send)
             return
         request_id, path = new_request_id(), scope["path"]
-        ids = [(name.encode(), value.encode()) for name, value in id_headers(request_id, api_of(path)).items()]
+        ids = [(name.encode(), value.encode()) for name, value in id_headers(request_id, api_of(scope)).items()]
         begun = False
 
         async def send_with_id(message: Message) -> None:
@@ -436,7 +450,7 @@ class _Endpoint:
         except Exception as fault:  # noqa: BLE001 - every fault is answered in the shape of the API
             error, headers = _fault_of(fault, f"{scope['method']} {path}"), {}
         if not begun:
-            await _refuse(refusal(error, path, request_id, headers), error, scope, receive, send)
+            await _refuse(refusal(error, scope, request_id, headers), error, scope, receive, send)
 
 
 async def _refuse(answer: Response, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -22,6 +22,8 @@ _TYPES = {
 _OPENAI_TYPES = {500: "server_error", 503: "server_error"}
 ANTHROPIC_STATUSES = {503: 529}
 """Anthropic's own number where the protocols differ."""
+_IN_RESPONSES = {"messages": "input", "response_format": "text.format"}
+"""What a field of a chat completion is called in the Responses API."""
 
 
 def until_midnight_s() -> float:
@@ -37,7 +39,7 @@ class ApiError(Exception):
     Attributes:
         status: of HTTP, as OpenAI numbers it.
         message: one sentence that names the fault and what to do.
-        code: a word for programs. param: the field at fault.
+        code: a word for programs. param: the field at fault, as a chat completion calls it.
         retry_after_s: when the same request may be sent again; None: nobody says.
         may_retry: False: an SDK must not repeat it by itself, because workers were paid.
         run_id: of the run that failed; None: there is none.
@@ -63,4 +65,5 @@ class ApiError(Exception):
         if api == "messages":
             error = {"type": _TYPES.get(self.status, "api_error"), "message": self.message}
             return {"type": "error", "error": error, "request_id": request_id}
-        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+        param = _IN_RESPONSES.get(self.param, self.param) if api == "responses" and self.param else self.param
+        return {"error": {"message": self.message, "type": self.type, "param": param, "code": self.code}}

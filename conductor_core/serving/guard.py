@@ -108,7 +108,7 @@ async def _refuse(why: str, scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         answer = WebSocketClose(4403)
     elif is_of_the_endpoint(scope["path"]):
-        answer = refusal(ApiError(403, why, code="forbidden"), scope["path"], new_request_id())
+        answer = refusal(ApiError(403, why, code="forbidden"), scope, new_request_id())
     else:
         answer = PlainTextResponse(why, 403)
     await answer(scope, receive, send)

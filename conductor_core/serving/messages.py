@@ -78,10 +78,10 @@ def read(body: bytes) -> Asked:
     )
 
 
-def count_tokens(body: bytes) -> dict[str, int]:
-    """Estimates the input tokens of a request: system, tools and conversation. Raises: ApiError 400."""
+def count_tokens(body: bytes) -> tuple[str, int]:
+    """Returns the model of a request, and about how many tokens it has. Raises: ApiError 400."""
     fields = read_json(body)
-    fields.name("model")
+    model = fields.name("model")
     conversation, tools = _conversation(fields), _tools(fields)
     turns = conversation.turns()
     if not turns:
@@ -89,7 +89,7 @@ def count_tokens(body: bytes) -> dict[str, int]:
     system = (Message(role="system", content=conversation.system),) if conversation.system else ()
     described = [tool.model_dump(include={"name", "description", "parameters"}) for tool in tools]
     told = sum(estimate_tokens(json.dumps(tool, ensure_ascii=False)) for tool in described)
-    return {"input_tokens": estimate_input_tokens((*system, *turns)) + told}
+    return model, estimate_input_tokens((*system, *turns)) + told
 
 
 def _rules(fields: Fields) -> tuple[AnswerRules, Effort | None]:
@@ -347,7 +347,8 @@ class Stream:
             pieces = (self._block(_call(call)), self._delta({"type": "input_json_delta", "partial_json": given}))
             told += [*pieces, *self._close()]
         told.append(_event("message_delta", delta=_stop(outcome), **_spent(outcome)))
-        return [*told, _event("message_stop")]
+        # In all APIs a stream's last data says what is ours.
+        return [*told, _event("message_stop", **self._own)]
 
     def _block(self, block: Mapping[str, Any]) -> bytes:
         return _event("content_block_start", index=self._index, content_block=block)

@@ -6,7 +6,9 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.responses import Response
+from starlette.types import Scope
 
 from conductor_core.serving.errors import ANTHROPIC_STATUSES, Api, ApiError
 
@@ -21,9 +23,12 @@ def is_of_the_endpoint(path: str) -> bool:
     return path == ROOT or path.startswith(f"{ROOT}/")
 
 
-def api_of(path: str) -> Api:
-    """Returns the API in whose shape errors of ``path`` are: Anthropic's for its own paths, else OpenAI's."""
+def api_of(scope: Scope) -> Api:
+    """Returns the API in whose shape errors are: Anthropic's for its paths, and for its clients' lists of models."""
+    path = scope["path"]
     if path.startswith(f"{ROOT}/messages"):
+        return "messages"
+    if path.startswith(f"{ROOT}/models") and "anthropic-version" in Headers(scope=scope):
         return "messages"
     return "responses" if path.startswith(f"{ROOT}/responses") else "chat"
 
@@ -43,9 +48,9 @@ class Json(Response):
         return text.encode("utf-8", "backslashreplace")
 
 
-def refusal(error: ApiError, path: str, request_id: str, headers: Mapping[str, str] | None = None) -> Json:
-    """Returns the answer that says ``error`` to who asked for ``path``. ``headers``: further ones."""
-    api = api_of(path)
+def refusal(error: ApiError, scope: Scope, request_id: str, headers: Mapping[str, str] | None = None) -> Json:
+    """Returns the answer that says ``error`` to who asked. ``headers``: further ones."""
+    api = api_of(scope)
     status = ANTHROPIC_STATUSES.get(error.status, error.status) if api == "messages" else error.status
     answer = Json(error.document(api, request_id), status, {"cache-control": "no-store", **(headers or {})})
     answer.headers.update(id_headers(request_id, api))

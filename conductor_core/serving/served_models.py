@@ -14,6 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from conductor_core.chat.messages import Prices
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import ModelsInvalid
+from conductor_core.files import is_file
 from conductor_core.providers.model_files import Line, ModelFile, Reading, pasted_keys, read_model_file, without_fault
 from conductor_core.run.values import Limits
 from conductor_core.serving.asked import Effort
@@ -21,6 +22,7 @@ from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
 OWNED_BY = "conductor-inspector"
+USUAL_FILE = "served-models.toml"
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 """The date of all served models: clients demand one."""
 _USUAL, _ULTRA = "fugu", "fugu-ultra"
@@ -125,9 +127,14 @@ class ServedModels:
 
     @classmethod
     def read(cls, settings: Settings, file: str | Path | None) -> "ServedModels":
-        """Reads a file; None: there is none. Raises: ModelsInvalid with every fault and its place."""
+        """Reads a file; None: ``served-models.toml`` of the data folder, if it is there.
+
+        Raises: ModelsInvalid with every fault and its place.
+        """
         if file is None:
-            return cls(settings)
+            file = settings.data_folder / USUAL_FILE
+            if not is_file(file):
+                return cls(settings)
         tables = read_model_file(file, _File, settings.key_variables).model
         return cls(settings, [ServedModel(**table.given) for table in tables])
 
@@ -173,7 +180,7 @@ def listed_for_anthropic(model_id: str, model: ServedModel) -> dict[str, Any]:
     return {
         "type": "model",
         "id": model_id,
-        "display_name": model.description or model_id,
+        "display_name": model_id,
         "created_at": CREATED.isoformat().replace("+00:00", "Z"),
         "lifecycle": "active",
     }

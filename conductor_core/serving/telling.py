@@ -93,6 +93,11 @@ class Telling:
         """The first part of the first response."""
         return [Began(self.outcome())]
 
+    @property
+    def number(self) -> int:
+        """Of the response that is going on; of the last one if none is."""
+        return self.ended[-1].number if self._now is None else self._now.number
+
     def outcome(self) -> Outcome:
         """Returns the response that is going on; the last one if none is."""
         if self._now is None:

@@ -34,6 +34,7 @@ from conductor_core.run.commands import ToolResults
 from conductor_core.run.events import Event
 from conductor_core.run.request import MOST_IMAGES, ClientRequest, GivenTurns, Overrides, RunRequest
 from conductor_core.run.trace import RunTrace, StepTrace
+from conductor_core.run.values import ToldAnew
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Ended, Outcome, Part, named
@@ -118,7 +119,7 @@ def _number_of(part: Part, telling: Telling) -> int:
     """Returns the number of the response that a part belongs to."""
     if isinstance(part, Ended):
         return part.outcome.number
-    return telling.outcome().number
+    return telling.number
 
 
 class Turns:
@@ -143,7 +144,7 @@ class Turns:
 
         Raises: ApiError; BadInput, StoreError.
         """
-        for _ in range(_ATTEMPTS):
+        for _ in range(_ATTEMPTS if asked.results else 0):
             waiting = await asyncio.to_thread(self._called, asked, caller)
             if waiting is None:
                 break
@@ -158,21 +159,26 @@ class Turns:
             raise ApiError(
                 404, f"The model '{asked.model[:80]}' does not exist.", code="model_not_found", param="model"
             )
-        request = await asyncio.to_thread(self._request, asked, caller, model, excluded)
         key = _key_of(asked, caller)
-        if (before := self._left.pop(key, None)) is not None:
-            request = await asyncio.to_thread(self._again, before, request)
-        return await self._start(request, asked, caller, cap, key)
+        before = self._left.pop(key, None)
 
-    async def _start(
-        self, request: RunRequest, asked: Asked, caller: Caller, cap: CostCap | None, key: str | None
-    ) -> Turn:
+        def start() -> str:  # in one thread: to change threads takes longer than some of what is done there
+            request = self._request(asked, caller, model, excluded)
+            return self._start(request if before is None else self._again(before, request), asked, cap)
+
+        return Turn(self, await asyncio.to_thread(start), 0, caller, key)
+
+    def _start(self, request: RunRequest, asked: Asked, cap: CostCap | None) -> str:
+        """Blocks. Raises: BadInput, also if what the caller's key may spend in a day cannot be kept with these
+        workers; StoreError."""
         images = [image for turn in asked.turns for image in images_in(turn.content)]
         loaded = [image for image in images if isinstance(image, LoadedImage)]
         if loaded:
-            await asyncio.to_thread(self._records.keep_images, loaded)
-        run_id = await asyncio.to_thread(self._begun, request, cap)
-        return Turn(self, run_id, 0, caller, key)
+            self._records.keep_images(loaded)
+        if cap is not None:
+            ref = self._settings.pool if request.pool is None else request.pool
+            cap.check_workers(pool_info(ref, self._settings, request.excluded).workers)
+        return self._host.start(request, cap)
 
     async def _branch(self, request: RunRequest, asked: Asked, caller: Caller, cap: CostCap | None) -> Turn:
         """Goes on from other results than a run was given; if that was asked before, with the run that did."""
@@ -180,7 +186,7 @@ class Turns:
             run_id = await asyncio.to_thread(self._branch_of, request, caller)
             if run_id is not None:
                 return Turn(self, run_id, 0, caller)
-            return await self._start(request, asked, caller, cap, None)
+            return Turn(self, await asyncio.to_thread(self._start, request, asked, cap), 0, caller)
 
     def _branch_of(self, request: RunRequest, caller: Caller) -> str | None:
         for run_id in reversed(self._records.copies(request.parent_run_id or "")[-_MOST_BRANCHES:]):
@@ -192,13 +198,6 @@ class Turns:
             if same and _is_of(trace, caller) and not _was_stopped(trace):
                 return run_id
         return None
-
-    def _begun(self, request: RunRequest, cap: CostCap | None) -> str:
-        """Raises: BadInput if what the caller's key may spend in a day cannot be kept with these workers."""
-        if cap is not None:
-            ref = self._settings.pool if request.pool is None else request.pool
-            cap.check_workers(pool_info(ref, self._settings, request.excluded).workers)
-        return self._host.start(request, cap)
 
     def outcomes(self, run_id: str) -> list[Outcome]:
         """Returns all responses of a run, the last one perhaps in progress. Blocks.
@@ -356,7 +355,7 @@ class Turns:
             raise gone
         if outcome.calls:
             ids = ", ".join(call.call_id for call in outcome.calls)
-            raise ApiError(400, f"No tool output found for {ids}.", code="missing_tool_output", param="input")
+            raise ApiError(400, f"No tool output found for {ids}.", code="missing_tool_output", param="messages")
         if outcome.status == "in_progress":
             raise ApiError(400, "The previous response is still in progress.", param="previous_response_id")
         said = (Message(role="assistant", content=outcome.text),) if outcome.text else ()
@@ -414,7 +413,7 @@ class Turns:
         if brought & still:
             if missing := sorted(still - brought):
                 message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
-                raise ApiError(400, message, code="missing_tool_output", param="input")
+                raise ApiError(400, message, code="missing_tool_output", param="messages")
             with self._host.taking_up(trace.run_id, cap):
                 sent = await self._send(asked, caller, waiting, still)
             return Turn(self, trace.run_id, waiting.number_of_wait(still) + 1, caller) if sent else None
@@ -422,7 +421,7 @@ class Turns:
         missing = sorted(group - brought)
         if missing:
             message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
-            raise ApiError(400, message, code="missing_tool_output", param="input")
+            raise ApiError(400, message, code="missing_tool_output", param="messages")
         number = waiting.number_of_wait(group) + 1
         if waiting.same_as_recorded(group):
             outcomes = await asyncio.to_thread(self.outcomes, trace.run_id)
@@ -437,6 +436,7 @@ class Turns:
             run_id=run_id,
             results=tuple(result for result in waiting.results if result.call_id in ids),
             said=waiting.said,
+            anew=_anew(asked, waiting.trace),
             client=_client_of(asked, self._models.get(asked.model)),
             actor=caller.actor,
             door=caller.door,
@@ -543,6 +543,17 @@ def _client_of(asked: Asked, model: ServedModel | None) -> ClientRequest:
         previous_response_id=asked.previous_response_id,
         echoed=asked.echoed,
     )
+
+
+def _anew(asked: Asked, trace: RunTrace) -> ToldAnew | None:
+    """Returns what a request with results tells its run anew, as a handoff to another agent does; None: nothing."""
+    system = asked.system
+    if asked.previous_response_id is not None and trace.client is not None:
+        system = "\n\n".join(filter(None, (system, input_system(trace.system, trace.client.echoed))))
+    now = ToldAnew(system=system, tools=asked.tools, tool_choice=asked.tool_choice, rules=asked.rules)
+    before = ToldAnew(system=trace.system, tools=trace.tools, tool_choice=trace.tool_choice, rules=trace.rules)
+    demands = asked.tool_choice not in ("auto", "none")
+    return now if now != before or demands else None
 
 
 def _was_stopped(trace: RunTrace) -> bool:

@@ -44,7 +44,7 @@ CREATE TABLE events (
 -- A run for lists (storage.records.RunSummary), changed in the transaction of the event that changes it.
 -- sequence: of its run.created; the order of the list.
 -- actor: who caused it, as JSON (conductor_core.run.actor.Actor). agents: a JSON list.
--- asked_for: what of it waits for an approval, in words; NULL: nothing.
+-- asked_for: what of it waits for an approval, else the client's tools that it waits for, in words; NULL: nothing.
 -- imported: whether it came as a file. imported_answers: whether it reuses answers of a run that did. recorded:
 -- whether the file is one of this program's own.
 -- cost_estimated: whether it is no exact figure (conductor_core.run.costs.basis).

@@ -208,7 +208,7 @@ def _contradiction(command: dict[str, Any], answer: _Answer) -> str:
         return f"the event {answer.kind} names somebody else"
     numbers, rest = (answer.event.get(name) for name in ("numbers", "rest"))
     if answer.kind == "tool.returned" and any(
-        command.get(name) != answer.event.get(name) for name in ("results", "said", "client")
+        command.get(name) != answer.event.get(name) for name in ("results", "said", "anew", "client")
     ):
         return "the event tool.returned brings other results"
     if answer.kind in _DECIDED and (command.get("numbers") or numbers, command.get("rest")) != (numbers, rest):

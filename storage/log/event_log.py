@@ -353,9 +353,12 @@ class EventLog:
         by_run: dict[str, list[StoredEvent]] = {}
         for item in stored:
             by_run.setdefault(item.event.run_id, []).append(item)
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Feed, Sequence[StoredEvent]]]] = {}
         for run_id, events in by_run.items():
             for feed in self._feeds.get(run_id, ()):
-                _call(feed.loop, feed.push, events)
+                by_loop.setdefault(feed.loop, []).append((feed, events))
+        for loop, news in by_loop.items():
+            _call(loop, _push, news)
 
     def _checkpoint(self) -> None:
         unmoved_bytes, self._unmoved_bytes = self._unmoved_bytes, 0
@@ -379,6 +382,11 @@ def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *argum
     """Runs ``function`` in the thread of ``loop``. Does nothing if the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *arguments)
+
+
+def _push(news: Sequence[tuple[Feed, Sequence[StoredEvent]]]) -> None:
+    for feed, events in news:
+        feed.push(events)
 
 
 def _answer(batch: Sequence[_Request]) -> None:

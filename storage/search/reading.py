@@ -211,6 +211,7 @@ def _read_status(record: Record, at: int, event: Event) -> None:
             for result in event.results:
                 record.add(result.text, Place("tool result", at, detail=result.call_id))
             record.add(event.said, Place("turn", at, detail="user"))
+            record.add("" if event.anew is None else event.anew.system, Place("turn", at, detail="system"))
         case ev.RunWaiting():
             _set_status(record, "waiting")
         case ev.RunTaken():

@@ -6,18 +6,29 @@ Each is what a file of the run holds: its last state, and the recording that is 
 import json
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryDirectory
 
-from conductor_core.chat.messages import ConductorInfo, Message, Price, ToolCall, Usage, Weights
+from conductor_core.chat.messages import (
+    ConductorInfo,
+    Message,
+    Price,
+    ToolCall,
+    ToolResultPart,
+    ToolSpec,
+    Usage,
+    Weights,
+)
 from conductor_core.chat.progress import Progress
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import StoreFull
 from conductor_core.run import events as ev
+from conductor_core.run.actor import Actor
 from conductor_core.run.events import Event
 from conductor_core.run.graph_layout import RoundShape, lay_out
-from conductor_core.run.request import RunRequest
+from conductor_core.run.request import ClientRequest, RunRequest
 from conductor_core.run.trace import fold
-from conductor_core.run.values import Alternative, Alternatives, SharedOutput
+from conductor_core.run.values import Alternative, Alternatives, SharedOutput, ToldAnew
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.live_workflow.messages import LiveView, network_data
@@ -170,6 +181,64 @@ def hostile() -> list[Event]:
     ]
 
 
+# Runs of a client that brings tools.
+
+
+def called(at_ms: float, *calls: ToolCall, text: str = "") -> ev.ToolCalled:
+    usage = Usage(input_tokens=10, output_tokens=5)
+    return ev.ToolCalled(run_id=RUN, at_ms=at_ms, path=(0,), text=text, calls=calls, usage=usage, cost_usd=0.25)
+
+
+def with_tools(name: str = "weather", given: str = '{"place": "Oslo"}', said: str = "Let me look.") -> list[Event]:
+    """A run that waits for two tools, then for one, whose step then answers in a wrong form and is corrected."""
+    system = Message(role="system", content="Be brief.\n" + "Be kind.\n" * 6 + "End.")
+    before = (Message(role="user", content="Hello."), Message(role="assistant", content=f"Good day. {HOSTILE}"))
+    asked = Message(role="user", content="Solve: Rain?")
+    client = ClientRequest(api="responses", model="fugu-ultra")
+    key = Actor(kind="service", id="key-1", name="my app")
+    tool = ToolSpec(name=name)
+    more = {"turns_before": before, "tools": (tool,), "system": system.content, "client": client, "door": "api"}
+    first, second, third = (ToolCall(name=name, arguments=given, call_id=f"call_{number}") for number in range(3))
+    results = (
+        ToolResultPart(call_id="call_1", text="\n".join(f"line {number}" for number in range(40))),
+        ToolResultPart(call_id="call_0", text='{"degrees": 7}'),
+    )
+    failed = (ToolResultPart(call_id="call_2", text=HOSTILE, is_error=True),)
+    wrong = ev.StepRetried(
+        run_id=RUN, at_ms=80, path=(0,), attempt=1, error_code="AnswerNotInForm", error="not JSON", wait_ms=0,
+        partial="It is 7.", correction="Write JSON.",
+    )  # fmt: skip
+    at = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    begun = step_started(RUN, 0, 30).model_copy(update={"messages": (system, *before, asked)})
+    return [
+        created(RUN, task="Rain?", actor=key, **more),
+        *planned(RUN, ALONE),
+        begun,
+        called(40, first, second, text=said).model_copy(update={"at_utc": at}),
+        ev.RunWaiting(run_id=RUN, at_ms=41, waits_for="tool_results"),
+        ev.RunTaken(run_id=RUN, at_ms=41),
+        ev.ToolReturned(
+            run_id=RUN, at_ms=41, at_utc=at + timedelta(seconds=75), results=results, said=f"Only today. {HOSTILE}"
+        ),
+        called(60, third),
+        ev.RunWaiting(run_id=RUN, at_ms=61, waits_for="tool_results"),
+        ev.RunTaken(run_id=RUN, at_ms=61),
+        ev.ToolReturned(run_id=RUN, at_ms=61, results=failed, anew=ToldAnew(system=HOSTILE, tools=(tool,))),
+        wrong,
+        step_completed(RUN, 0, '{"rain": false}', 90),
+        run_completed(RUN, '{"rain": false}'),
+    ]
+
+
+def states(events: list[Event]) -> list[object]:
+    """A snapshot up to the first wait, and the messages that follow."""
+    half = next(at for at, event in enumerate(events) if event.kind == "run.waiting") + 1
+    view = LiveView(fold(events[:half]), half)
+    snapshot = view.snapshot()
+    later = [StoredEvent(number, event) for number, event in enumerate(events[half:], half + 1)]
+    return [snapshot, *(message for stored in later for message in view.messages([stored]))]
+
+
 # What a run costs while it goes on.
 
 
@@ -307,6 +376,8 @@ def named_runs() -> dict[str, list[Event]]:
         "considered": considered(),
         "progress": progress(),
         "hostile": hostile(),
+        "tools": with_tools(),
+        "hostile tools": with_tools(HOSTILE, HOSTILE, HOSTILE_OUTPUT),
         "seven seconds": run_of_seven_seconds(RUN),
         "waited": run_of_seven_seconds(RUN, waited_s=3600),
         "what is a formula": one_step("\n\n".join(text for text, _ in PARTS)),
@@ -321,6 +392,7 @@ if __name__ == "__main__":
     more = {
         "costs": costs(),
         "stopped": end_not_written(five),
+        "waits": states(with_tools()),
         "parts": [formula for _, found in PARTS for formula in found],
         "story": json.loads(story_json()),
         "written": [network_data(lay_out(rounds)) for rounds in WRITTEN],

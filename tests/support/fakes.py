@@ -179,10 +179,12 @@ class ScriptedConductor:
         pause_s: float = 0.0,
         usd_per_mtok: Price | None = FREE,
         cost_usd: float | None = None,
+        seated: bool = False,
     ) -> None:
         self._completions = deque(completions)
         self._pause_s = pause_s
         self._price = usd_per_mtok
+        self._seated = seated
         self.cost_usd = cost_usd
         self.requests: list[PlanRequest] = []
         self.closed = 0
@@ -190,7 +192,9 @@ class ScriptedConductor:
 
     @property
     def info(self) -> ConductorInfo:
-        return ConductorInfo(name="scripted", kind="remote", model="scripted-model", usd_per_mtok=self._price)
+        return ConductorInfo(
+            name="scripted", kind="remote", model="scripted-model", usd_per_mtok=self._price, seated=self._seated
+        )
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
         parent = request.parent

@@ -45,15 +45,15 @@ class Session:
     settings: Settings
     store: Store
     host: EngineHost
+    served: ServedModels
     traces: LiveTraces | None = None
 
     @cached_property
     def gateway(self) -> Gateway:
         """What the endpoint beside the pages answers from. Call it on the server's loop. Raises: OSError."""
-        models = ServedModels(self.settings)
-        turns = Turns(self.host, self.store, self.settings, models)
+        turns = Turns(self.host, self.store, self.settings, self.served)
         seal = sealing_key(self.settings.data_folder)
-        return Gateway(turns, models, self.store.service_keys, seal, self.store.deleted_responses)
+        return Gateway(turns, self.served, self.store.service_keys, seal, self.store.deleted_responses)
 
     def warm_up(self) -> None:
         """Loads the default Conductor before the first run, if it is one of this process. Returns at once."""
@@ -78,6 +78,7 @@ def open_session(settings: Settings) -> Session:
     which somebody decided while no process heard it. Raises: StoreError; BadInput if traces are to be sent and cannot
     be.
     """
+    served = ServedModels.read(settings, None)
     only_for_owner()
     keep_private(settings.data_folder.resolve(), levels=2)
     store = open_store(
@@ -99,7 +100,7 @@ def open_session(settings: Settings) -> Session:
         raise
     host = EngineHost(watched(store.log, traces), settings, store, awaited=False, carries_on_all=True)
     host.carry_on_all()
-    return Session(settings, store, host, traces)
+    return Session(settings, store, host, served, traces)
 
 
 def _import_recorded(store: Store) -> None:

@@ -44,6 +44,7 @@ STATES: dict[CellState, tuple[str, str]] = {
     "unplanned": ("–", "would not be granted"),
 }
 PARTS: dict[PartKind, str] = {
+    "system": "the system text",
     "conversation": "turns before the task",
     "task": "the task",
     "images": "images",

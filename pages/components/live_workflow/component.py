@@ -49,7 +49,8 @@ class Data(TypedDict, total=False):
         go_on: what a button in the bar offers, in a word or two; None: nothing.
         ways: what else a failed run offers there: the kind of the intent, and words.
         kept: the edits of this run that were not run, as ``draft_store.offered`` makes them.
-        kin: as ``lineage.kin`` returns it. editor: the open plan editor, as ``editing.as_data`` makes it.
+        kin: as ``lineage.kin`` returns it. turns: as ``conversation.turns`` returns them.
+        editor: the open plan editor, as ``editing.as_data`` makes it.
         edited: what the graph draws in place of the run's plan, as ``edited_plan`` or ``drawn_new_plan`` makes it.
         taken: the last change of the plan that was taken, as ``AppliedChanges.as_data`` makes it.
         said: what the last change of the plan was, for those who do not see it.
@@ -62,6 +63,7 @@ class Data(TypedDict, total=False):
     ways: Sequence[tuple[str, str]]
     kept: Sequence[Mapping[str, str]]
     kin: Mapping[str, str] | None
+    turns: Sequence[Mapping[str, Any]] | None
     editor: dict[str, Any] | None
     edited: dict[str, Any] | None
     taken: dict[str, Any] | None
@@ -70,8 +72,8 @@ class Data(TypedDict, total=False):
 
 
 _NOTHING: Data = {
-    "editable": False, "go_on": None, "ways": (), "kept": (), "kin": None, "editor": None, "edited": None,
-    "taken": None, "said": "", "ended": True,
+    "editable": False, "go_on": None, "ways": (), "kept": (), "kin": None, "turns": None, "editor": None,
+    "edited": None, "taken": None, "said": "", "ended": True,
 }  # fmt: skip
 
 

@@ -167,7 +167,7 @@ def _round_bars(round_: RoundTrace, trace: RunTrace, *, critical: bool) -> Itera
         on_path = {index for index in critical_path(round_.workflow, durations_ms) if durations_ms[index] > 0}
     for step in round_.steps:
         duration_ms, on_it = durations_ms[step.index], step.index in on_path
-        mark = "" if step.status == "completed" else step_status(step.status)
+        mark = "" if step.status == "completed" else step_status(step.shown_status)
         took = "" if step.started_ms is None or step.status in ("reused", "written") else seconds(duration_ms)
         named, text = f"{label(step.path)} · {step.agent}", _text(mark, took, on_it)
         yield Bar(step.path, named, step.agent, depth, step.started_ms, duration_ms, on_it, text)

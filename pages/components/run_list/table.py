@@ -170,7 +170,7 @@ def kind(column: str) -> str:
 
 def _answer(row: Row, run: RunSummary) -> Markup:
     if run.asked_for is not None:
-        return html(TEMPLATE, "waiting", asked_for=run.asked_for)
+        return html(TEMPLATE, "waiting", said=run.waits, short=run.waits_short)
     if run.status in _MARKED:
         more = f": {run.error}" if run.error else ""
         if run.status in ("running", "queued"):
@@ -329,6 +329,7 @@ def table(
     extra: Mapping[str, str] | None = None,
     held: Collection[str] = (),
     picking: bool = False,
+    turns: Mapping[str, tuple[int, int]] | None = None,
 ) -> None:
     """Draws a row per entry. Its name opens it; the rest stands in columns.
 
@@ -337,6 +338,7 @@ def table(
         extra: HTML of a column of the page's own, by run.
         held: ids of runs that may not be deleted.
         picking: whether each row has a checkbox.
+        turns: by run, its place in its conversation and how many turns that has (``Store.turn_numbers``).
     """
     entries = [row.entry for group in groups for row in group.rows]
     told = [run for run in entries if isinstance(run, RunSummary) and run.conclusion is not None]
@@ -355,6 +357,8 @@ def table(
                 told_task = row.entry.task if group.lone and isinstance(row.entry, RunSummary) else ""
                 with st.container(key=f"run-row-{row.id}{_way(told_task)}", horizontal=True):
                     _name(row, opened, lone=group.lone, held=row.id in held)
+                    if turns is not None and row.id in turns and isinstance(row.entry, RunSummary):
+                        _turn(row.entry, *turns[row.id])
                     if picking:
                         named = row.entry.name if isinstance(row.entry, BatchSummary) else task_of(row.entry)
                         label = f"Select {inert(named[:60])}"
@@ -401,6 +405,13 @@ def _name(row: Row, opened: Opened | None, *, lone: bool, held: bool) -> None:
         text_button(label, f"{opened[0]}{run.run_id}", opened[1], run.run_id, width="stretch", help=_more(run))
 
 
+def _turn(run: RunSummary, number: int, count: int) -> None:
+    """Draws which turn of its conversation a run is. A press leaves only those in the list."""
+    label, words = f":gray[turn {number:,} of {count:,}]", "Show the runs of this conversation"
+    begun = run.conversation_id or run.run_id
+    text_button(label, f"conversation-of-{run.run_id}", go_to_conversation, begun, help=words)
+
+
 def _label(row: Row, run: RunSummary, *, lone: bool) -> str:
     """Names a run by what tells it from the others of its task; one that stands alone by its task, too."""
     came = "● recorded · " if run.recorded else "⇣ imported · " if run.imported else ""
@@ -417,6 +428,11 @@ def _label(row: Row, run: RunSummary, *, lone: bool) -> str:
 def go_to_batch(batch_id: str | None) -> None:
     st.session_state["history-cursors"], st.session_state["history-day"] = [], None
     places.write("batch", batch_id)
+
+
+def go_to_conversation(begun: str | None) -> None:
+    st.session_state["history-cursors"], st.session_state["history-day"] = [], None
+    places.write("conversation", begun)
 
 
 def _more(run: RunSummary) -> str:
@@ -439,7 +455,7 @@ def _more(run: RunSummary) -> str:
     lines.append(f"Conductor: {run.conductor or 'none'}; pool: {run.pool}; agents: {', '.join(run.agents) or 'none'}")
     lines.append(f"{run.topology or 'no plan'}, {plural(run.steps, 'step')}, {run.usage.total_tokens:,} tokens")
     if run.asked_for is not None:
-        lines.append(f"Waits for an approval of {run.asked_for}")
+        lines.append(run.waits or "")
     if run.error:
         lines.append(run.error)
     return inert("\0".join(lines)).replace("\0", "  \n")

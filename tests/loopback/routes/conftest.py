@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 
 from app import SHARE
 from conductor_core.engine.host import EngineHost
+from conductor_core.serving.served_models import ServedModels
 from conductor_core.settings import Settings
 from pages.components.app import session
 from pages.components.app.routes import MIDDLEWARE, ROUTES
@@ -35,7 +36,7 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     settings = Settings(rehearsal_tokens_per_s=4)
     store = open_store(settings.resolved_database_url)
     engine = EngineHost(store.log, settings, store)
-    monkeypatch.setattr(session, "_session", session.Session(settings, store, engine))
+    monkeypatch.setattr(session, "_session", session.Session(settings, store, engine, ServedModels(settings)))
     app = Starlette(routes=[*ROUTES, SHARE], middleware=MIDDLEWARE)
     config = uvicorn.Config(app, port=0, log_level="warning", lifespan="off")
     server = uvicorn.Server(config)

@@ -27,7 +27,8 @@ POSTS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
 def error_of(response: httpx2.Response) -> dict[str, object]:
     """The error, after its whole shape was checked against its path."""
     document = response.json()
-    if response.request.url.path.startswith("/v1/messages"):
+    path, of_anthropic = response.request.url.path, "anthropic-version" in response.request.headers
+    if path.startswith("/v1/messages") or (path.startswith("/v1/models") and of_anthropic):
         assert set(document) == {"type", "error", "request_id"}
         assert document["type"] == "error"
         assert set(document["error"]) == {"type", "message"}
@@ -87,6 +88,23 @@ async def test_a_client_that_leaves_ends_its_run(endpoint: Endpoint, streams: bo
 async def _streamed(endpoint: Endpoint) -> None:
     async with endpoint.stream() as stream:
         await stream.rest()
+
+
+async def test_a_client_that_reads_nothing_counts_as_gone(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(app, "SEND_S", 0.1)
+    caplog.set_level(logging.INFO)
+    endpoint.turns.how = {"text": "far more than fits between the two " * 300_000}
+    body = json.dumps({**REQUESTS[POSTS[0]], "stream": True})
+    _, writer = await asyncio.open_connection("127.0.0.1", endpoint.port, limit=1)
+    try:
+        writer.write(
+            f"POST {POSTS[0]} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        await eventually_async(lambda: "the client left" in caplog.text)
+    finally:
+        writer.transport.abort()
 
 
 @pytest.mark.parametrize("path", POSTS)
@@ -261,6 +279,8 @@ async def test_models_in_both_shapes(endpoint: Endpoint) -> None:
     assert (one.status_code, one.json()["id"], one.json()["object"]) == (200, "owner/big", "model")
     one = await endpoint.client.get("/v1/models/claude-small", headers=headers)
     assert (one.json()["id"], one.json()["type"]) == ("claude-small", "model")
+    unknown = await endpoint.client.get("/v1/models/claude-none", headers=headers)
+    assert (unknown.status_code, error_of(unknown)["type"]) == (404, "not_found_error")
     unknown = await endpoint.post(model="gpt-none")
     assert (unknown.status_code, error_of(unknown)["code"]) == (404, "model_not_found")
 

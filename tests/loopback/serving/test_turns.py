@@ -242,6 +242,26 @@ async def test_other_results_begin_a_run_with_the_first_as_parent(world: World) 
     assert len(world.workers["a"].calls) == 3, "the first turn is not asked again"
 
 
+async def test_a_handoff_tells_the_run_anew(world: World) -> None:
+    world.workers["b"].then("a draft")
+    world.workers["a"].then(calling("weather"), calling("clock"), "It is noon.")
+    clock = ToolSpec(name="clock", parameters={"type": "object"})
+    first = await world.ask("What?", tools=(WEATHER,), system="You are A.", workflow=TWO)
+    handed = {"tools": (clock,), "system": "You are B.", "tool_choice": "required"}
+    second = await world.ask("What?", *answered(first), **handed)
+    assert (second.run_id, [call.name for call in second.calls]) == (first.run_id, ["clock"])
+    told, terms = world.workers["a"].calls[1], world.workers["a"].terms[1]
+    assert (told[0].text, terms.tools, terms.choice) == ("You are B.", (clock,), "required")
+    turns = (*answered(first), *answered(second))
+    third = await world.ask("What?", *turns, tools=(clock,), system="You are B.")
+    trace = world.store.read(first.run_id)
+    assert (third.text, trace.system, len(world.workers["b"].calls)) == ("It is noon.", "You are B.", 1)
+    assert trace.steps[1].messages[0].text == "You are A."
+    assert [turn.anew is not None for turn in trace.steps[1].turns] == [True, True]
+    assert world.store.unproven(first.run_id) == []
+    assert world.turns.outcomes(first.run_id) == [first, second, third]
+
+
 async def test_half_of_the_results_is_refused(world: World) -> None:
     world.workers["a"].then(calling("weather", "weather"))
     first = await world.ask("Coat?", tools=(WEATHER,))

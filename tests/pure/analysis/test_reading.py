@@ -2,11 +2,19 @@
 
 from conductor_core.analysis.decision_page import _went_to
 from conductor_core.analysis.decision_record import decision_record
-from conductor_core.chat.messages import ConductorInfo, Message, Usage, WorkerSpec
+from conductor_core.chat.messages import (
+    ConductorInfo,
+    Message,
+    ToolCall,
+    ToolResultPart,
+    ToolSpec,
+    Usage,
+    WorkerSpec,
+)
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.events import Event
-from conductor_core.run.request import REPLAY_PURPOSE, Overrides, written_by
+from conductor_core.run.request import REPLAY_PURPOSE, ClientRequest, Overrides, written_by
 from conductor_core.run.trace import fold
 from conductor_core.run.values import Imported, PoolInfo, SharedOutput
 from conductor_core.workflow.model import Fault, Step, Workflow
@@ -17,6 +25,7 @@ from tests.support.run_events import (
     run_completed,
     sha256,
     step_completed,
+    step_started,
     whole_run,
 )
 
@@ -251,3 +260,24 @@ def test_it_says_what_was_sent_beside_prompts_and_as_traces_and_whose_word_that_
     assert all(plan.written_by.endswith("(says the file)") for plan in of_file.plans)
     assert all(step.where.endswith("(says the file)") for step in of_file.steps if step.where)
     assert "says the file" not in f"{record.basis} {[plan.written_by for plan in record.plans]}"
+
+
+def test_it_says_for_which_tools_a_run_waits_and_what_they_brought() -> None:
+    call = ToolCall(call_id="call_0", name="weather", arguments="{}")
+    client = ClientRequest(api="chat", model="fugu")
+    called = ev.ToolCalled(run_id="r", path=(0,), calls=(call,), text="I look.")
+    begun = [created("r", client=client, tools=(ToolSpec(name="weather"),), door="api"), *planned("r")]
+    begun += [step_started("r", 0, 30), called, ev.RunWaiting(run_id="r", waits_for="tool_results")]
+    record = decision_record(begun)
+    assert "waits for its client's tools: weather" in record.notes[0].text
+    settings = dict(record.settings)
+    assert settings["Asked through the endpoint"] == "Chat Completions, model fugu"
+    assert settings["The client's tools"] == "weather"
+    assert [(sent.role, "call_0" in sent.text) for sent in record.steps[0].sent] == [
+        ("user", False),
+        ("assistant", True),
+    ]
+    result = ToolResultPart(call_id="call_0", text="7 degrees", is_error=True)
+    returned = ev.ToolReturned(run_id="r", results=(result,), said="Only today.")
+    sent = decision_record([*begun, ev.RunTaken(run_id="r"), returned]).steps[0].sent
+    assert sent[-1].text == "[error of tool call call_0: 7 degrees]\n\nOnly today."

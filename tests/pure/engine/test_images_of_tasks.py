@@ -136,6 +136,19 @@ async def test_a_conductor_is_told_what_was_wrong_with_its_plan() -> None:
     )
 
 
+@pytest.mark.parametrize(("images", "offered"), [((part(RED),), ["eye"]), ((), ["pen", "eye"])])
+async def test_a_conductor_that_chooses_roles_is_offered_who_accepts_images(
+    images: tuple[ImagePart, ...], offered: list[str]
+) -> None:
+    """Such a Conductor does not read what was wrong with its plan."""
+    plan = 'model_id = ["eye"]\nsubtasks = ["Describe it: {question}"]\naccess_list = [[]]'
+    conductor = ScriptedConductor(plan, seated=True)
+    workers = (ScriptedWorker("pen"), eye())
+    trace, _ = await looked(*workers, workflow=None, conductor=conductor, images=images)
+    assert trace.status == "completed"
+    assert [worker.name for worker in conductor.requests[0].agents] == offered
+
+
 async def test_an_image_that_is_not_kept_is_refused() -> None:
     with pytest.raises(BadInput, match=r"^\[image: PNG, 40 x 30 pixels, .*\] cannot be used: no content"):
         await looked(eye(), ScriptedWorker("pen"), sink=MemorySink())

@@ -13,6 +13,7 @@ from conductor_core.run.events import Event, PlanDelta, RunCancelled, RunCreated
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import begin
 from conductor_core.run.values import PoolInfo
+from tests.support.eventually import eventually_async
 from tests.support.fakes import MemorySink
 
 
@@ -66,9 +67,7 @@ async def turns(count: int = 10) -> None:
 
 
 async def until(sink: MemorySink, wanted: list[str]) -> None:
-    async with asyncio.timeout(5):
-        while texts(sink) != wanted:  # noqa: ASYNC110 - a fake has no event to wait on
-            await asyncio.sleep(0.001)
+    await eventually_async(lambda: texts(sink) == wanted)
 
 
 async def test_the_first_piece_goes_out_at_once_and_the_rest_waits() -> None:
@@ -124,7 +123,7 @@ async def test_text_that_was_taken_while_it_waited_leaves_the_next_its_turn() ->
     await turns()
     buffer.add("b")
     assert len(buffer.drain()) == 1
-    await asyncio.sleep(0.05)
+    await eventually_async(lambda: not buffer._waits)
     buffer.add("c")
     await until(sink, ["a", "c"])
 

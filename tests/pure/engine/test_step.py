@@ -27,6 +27,7 @@ from conductor_core.run.events import (
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace, StepTrace, fold
 from conductor_core.run.values import Limits
+from tests.support.eventually import eventually_async
 from tests.support.fakes import MemorySink, Reply, ScriptedWorker, pool_of, quick_settings, run, workflow_of
 
 ONE = workflow_of(("a", "do it", ()))
@@ -204,7 +205,7 @@ async def test_a_slow_log_does_not_hold_up_the_stream() -> None:
         async def _slowly(self, events: Sequence[Event]) -> None:
             async with one_at_a_time:
                 if isinstance(events[0], StepDelta):
-                    await asyncio.sleep(0.05)
+                    await eventually_async(lambda: len(worker_texts) == 3)
                     read.append(len(worker_texts))
                 await super().append(*events)
 

@@ -209,3 +209,11 @@ async def test_a_recursive_step_has_the_conductors_prompt_and_its_round_a_matrix
         ("step 2.0", True),
         ("step 2.1", True),
     ]
+
+
+def test_the_system_text_of_a_client_is_no_turn_of_the_conversation() -> None:
+    told = (Message(role="system", content="Be brief."), Message(role="user", content="Hello."))
+    begun = step_started("r", 0, 30)
+    asked = begun.model_copy(update={"messages": (*told, *begun.messages)})
+    flow = context_flow(fold([created("r", turns_before=told[1:], system="Be brief."), *planned("r"), asked]))
+    assert [part.kind for part in flow.rounds[0].steps[0].parts][:2] == ["system", "conversation"]

@@ -99,3 +99,10 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_used_says_why(tmp_path: Path, text: str, told: str) -> None:
     (fault,) = faults_of(tmp_path, text)
     assert told in fault
+
+
+def test_a_file_in_the_data_folder_is_read(tmp_path: Path) -> None:
+    settings = Settings(data_folder=tmp_path)
+    assert [model.id for model in ServedModels.read(settings, None).all] == ["fugu", "fugu-ultra"]
+    (tmp_path / "served-models.toml").write_text('[[model]]\nid = "mine"\nmax_steps = 3\n')
+    assert [model.id for model in ServedModels.read(settings, None).all] == ["fugu", "fugu-ultra", "mine"]

@@ -314,11 +314,16 @@ def test_a_run_found_whole_is_checked_again_once_it_is_opened(url: str, doctor: 
     store.close()
 
 
-async def followed(store: Store, run_id: str, after: int = 0) -> tuple[list[int], StoreError | None]:
+async def followed(
+    store: Store, run_id: str, after: int = 0, begun: asyncio.Event | None = None
+) -> tuple[list[int], StoreError | None]:
+    """``begun``: set once the first events were read."""
     seen: list[int] = []
     try:
         async for group in store.follow(run_id, after):
             seen += [stored.sequence for stored in group]
+            if begun is not None:
+                begun.set()
     except RunUnreadable as error:
         return seen, error
     return seen, None
@@ -330,12 +335,11 @@ async def test_a_follower_is_given_what_can_be_read_and_then_told(
 ) -> None:
     doctor("UPDATE events SET payload = 'x' WHERE sequence = :bad", bad=bad)
     store = open_store(url)
-    async with asyncio.timeout(20):
-        found, error = await followed(store, run_id)
-        assert found == seen
-        assert isinstance(error, RunDamaged)
-        assert (await followed(store, run_id, after=bad - 1))[0] == []
-        assert await followed(store, "whole") == (list(range(25, 37)), None)
+    found, error = await followed(store, run_id)
+    assert found == seen
+    assert isinstance(error, RunDamaged)
+    assert (await followed(store, run_id, after=bad - 1))[0] == []
+    assert await followed(store, "whole") == (list(range(25, 37)), None)
     store.close()
 
 
@@ -344,11 +348,11 @@ async def test_a_follower_meets_an_event_that_a_newer_program_writes_meanwhile(
 ) -> None:
     other = open_store(url)
     await other.log.append(created("r1"))
-    following = asyncio.create_task(followed(store, "r1"))
-    await asyncio.sleep(0.3)
+    begun = asyncio.Event()
+    following = asyncio.create_task(followed(store, "r1", begun=begun))
+    await begun.wait()
     doctor("INSERT INTO events (run_id, kind, at_utc, payload) VALUES ('r1', 'x.y', '', '{\"kind\": \"x.y\"}')")
-    async with asyncio.timeout(20):
-        seen, error = await following
+    seen, error = await following
     assert seen == [1]
     assert isinstance(error, RunTooNew)
     other.close()

@@ -57,11 +57,16 @@ async def test_a_full_disk_is_told_to_each_who_waits_and_the_log_goes_on_when_th
 async def test_a_full_disk_while_following_loses_nothing(store: Store) -> None:
     await store.log.append(created("r1"), *planned("r1"))
 
+    begun, kinds = asyncio.Event(), list[str]()
+
     async def follow() -> list[str]:
-        return [stored.event.kind async for group in store.follow("r1") for stored in group]
+        async for group in store.follow("r1"):
+            kinds.extend(stored.event.kind for stored in group)
+            begun.set()
+        return kinds
 
     following = asyncio.create_task(follow())
-    await asyncio.sleep(0.05)
+    await begun.wait()
     limit_pages(store, 8)
     with pytest.raises(StoreFull):
         await store.log.append(*answered("r1", 0, "x" * 100_000))

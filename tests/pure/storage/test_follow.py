@@ -16,8 +16,16 @@ from tests.support.damaging import doctor
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
 
 
-async def read_to_end(store: Store, run_id: str, after: int = 0) -> list[StoredEvent]:
-    return [stored async for group in store.follow(run_id, after) for stored in group]
+async def read_to_end(
+    store: Store, run_id: str, after: int = 0, begun: asyncio.Event | None = None
+) -> list[StoredEvent]:
+    """``begun``: set once the first events were read."""
+    found: list[StoredEvent] = []
+    async for group in store.follow(run_id, after):
+        found += group
+        if begun is not None:
+            begun.set()
+    return found
 
 
 async def test_an_ended_run_is_read_and_the_following_ends(store: Store) -> None:
@@ -167,22 +175,29 @@ async def test_a_run_that_another_process_was_quicker_to_take_up_is_followed_on(
 
     def too_late(*_: object) -> None:
         trying.set()
-        assert may_fail.wait(30)
+        may_fail.wait()
         raise EventOutOfOrder("another process has taken it up")
 
     monkeypatch.setattr(LiveRuns, "_claim", too_late)
+    asked, writes = threading.Event(), store.log.writes
+
+    def told(run_id: str) -> bool:
+        if trying.is_set():
+            asked.set()
+        return writes(run_id)
+
+    monkeypatch.setattr(store.log, "writes", told)
     reading = asyncio.create_task(read_to_end(store, "r1"))
     late = store.log.append(*taken_up(20, 1))
-    await asyncio.to_thread(trying.wait, 30)
-    await asyncio.sleep(0.1)  # the follower asks meanwhile whether this process writes the run
+    await asyncio.to_thread(trying.wait)
+    await asyncio.to_thread(asked.wait)  # the follower asks meanwhile whether this process writes the run
     may_fail.set()
     with pytest.raises(EventOutOfOrder):
         await late
     monkeypatch.undo()
     other = open_store(url)
     await other.log.append(*taken_up(20, 1), *answered("r1", 0), *answered("r1", 1), run_completed("r1"))
-    async with asyncio.timeout(20):
-        assert await reading == other.events("r1")
+    assert await reading == other.events("r1")
     other.close()
 
 
@@ -191,8 +206,9 @@ async def test_what_another_process_wrote_while_the_run_was_there_comes_before_w
 ) -> None:
     monkeypatch.setattr("storage.store._POLL_S", 60)  # nothing but its own events wakes the follower
     await store.log.append(created("r1"), *planned("r1"), *waits(20, 1))
-    reading = asyncio.create_task(read_to_end(store, "r1"))
-    await asyncio.sleep(0.1)
+    begun = asyncio.Event()
+    reading = asyncio.create_task(read_to_end(store, "r1", begun=begun))
+    await begun.wait()
     other = open_store(url)
     await other.log.append(*taken_up(20, 1), *answered("r1", 0), *waits(40, 2))
     await store.log.append(*taken_up(40, 2), *answered("r1", 1, at_ms=50), run_completed("r1"))
@@ -206,10 +222,10 @@ async def test_the_following_of_a_run_ends_when_its_rows_are_gone(
     monkeypatch.setattr("storage.store._POLL_S", 0.01)
     monkeypatch.setattr("storage.store._QUIET_S", 0.01)
     await store.log.append(created("r1"))
-    reading = asyncio.create_task(read_to_end(store, "r1"))
-    await asyncio.sleep(0.05)
+    begun = asyncio.Event()
+    reading = asyncio.create_task(read_to_end(store, "r1", begun=begun))
+    await begun.wait()
     for table in ("events", "runs"):
         doctor(store.path, f"DELETE FROM {table}")
-    async with asyncio.timeout(10):
-        with pytest.raises(UnknownRun):
-            await reading
+    with pytest.raises(UnknownRun):
+        await reading

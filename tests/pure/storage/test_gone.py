@@ -166,16 +166,17 @@ async def test_a_follower_of_a_database_that_is_taken_away_is_told(path: Path, u
     store, other = open_store(url), open_store(url)
     await other.log.append(created("r1"))
 
+    begun = asyncio.Event()
+
     async def follow(reader: Store) -> None:
         async for _ in reader.follow("r1"):
-            pass
+            begun.set()
 
     following = asyncio.create_task(follow(store))
-    await asyncio.sleep(0.3)
+    await begun.wait()
     delete(path)
-    async with asyncio.timeout(20):
-        with pytest.raises(StoreGone):
-            await following
+    with pytest.raises(StoreGone):
+        await following
     store.close()
     with pytest.raises(StoreGone):
         other.close()

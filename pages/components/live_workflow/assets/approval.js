@@ -4,6 +4,7 @@ import { el, setText } from "./dom.js"
 import { pathKey, plural, usdInLine } from "./format.js"
 import { KeptNote } from "./kept_note.js"
 import { runUrl } from "./socket.js"
+import { calledTools, openCalls } from "./status.js"
 import { isolated, visible } from "./text.js"
 
 export class Approval {
@@ -62,9 +63,11 @@ export class Approval {
   show(model, selected) {
     const asked = model.askedFor
     this.runId = model.run?.run_id
-    this.lines.hidden = asked.length === 0 || model.ended
-    this.actions.hidden = this.lines.hidden || model.replayed
+    const forTools = asked.length === 0 && model.run?.status === "waiting"
+    this.lines.hidden = (asked.length === 0 && !forTools) || model.ended
+    this.actions.hidden = this.lines.hidden || forTools || model.replayed
     if (this.lines.hidden) return false
+    if (forTools) return this.showTools(model)
     const chosen = asked.find((each) => each.of !== "plan" && pathKey(each.path) === selected)
     this.asked = asked
     this.first = chosen ?? asked[0]
@@ -101,6 +104,19 @@ export class Approval {
     this.command = undefined
     this.sent = null
     this.onFault(`Not done: ${refused.reason}.`)
+  }
+
+  // The client brings what its tools return: nobody here can. Returns whether the run waits.
+  showTools(model) {
+    const waiting = [...model.steps.values()].filter((step) => openCalls(step).length)
+    this.first = waiting[0]
+    const were = model.replayed ? "The run waited for its client’s tools" : "Waits for its client’s tools"
+    setText(this.what, `${were}: ${calledTools(waiting.flatMap(openCalls))}`)
+    setText(this.title, since(model.run).trim())
+    const hint = waiting.map((step) => `step ${pathKey(step.path)} · ${isolated(step.agent)}`).join(", ")
+    setText(this.hint, hint)
+    this.hint.title = hint
+    return true
   }
 
   grant(approvals) {

@@ -6,7 +6,7 @@ import { el, setAttributes, setClass, setText } from "./dom.js"
 import { formulaElement } from "./draw_formulas.js"
 import { EditBar } from "./edit_bar.js"
 import { basis, count, pathKey, plural, seconds, usdInLine } from "./format.js"
-import { cameFrom, outcomeOf } from "./outcome.js"
+import { askedBy, cameFrom, clientWords, outcomeOf } from "./outcome.js"
 import { Share } from "./share.js"
 import { RUN_STATUS, STEP_STATUS, isReal, realWords, reallyBy, shownStatus } from "./status.js"
 import { StreamedMarkdown, isolated, visible } from "./text.js"
@@ -53,11 +53,12 @@ export class Bar {
       "Simulated workers",
     )
     this.came = el("span", { class: "pill replayed" })
+    this.asker = el("span", { class: "asker" })
     this.hint = el("span", { class: "hint" })
     this.link = el("span", { class: "link-state" })
-    const { status, time, tokens, cost, simulated, came, hint, link } = this
+    const { status, time, tokens, cost, simulated, came, asker, hint, link } = this
     this.aboutRun = [time, tokens, cost, simulated]
-    this.figures = el("div", { class: "figures" }, status, time, tokens, cost, simulated, came, hint, link)
+    this.figures = el("div", { class: "figures" }, status, time, tokens, cost, simulated, came, asker, hint, link)
     this.editing = new EditBar({ onChange, onSelect })
     this.lead = el("div", { class: "lead" })
     this.said = el("div", { class: "said" }, this.label, this.conclusion, this.sentence)
@@ -154,7 +155,7 @@ export class Bar {
   showKind(kind, waits) {
     if (kind === this.kind) return
     this.kind = kind
-    setAttributes(this.element, { "aria-label": waits ? "Approval" : "The run" })
+    setAttributes(this.element, { "aria-label": waits && !this.approval.actions.hidden ? "Approval" : "The run" })
     setClass(this.element, `card bar ${kind}`)
     this.element.prepend(this.lead, this.lines, this.aside)
   }
@@ -167,6 +168,9 @@ export class Bar {
     this.came.hidden = !came
     setText(this.came, came)
     this.came.title = title
+    const asker = run?.client ? askedBy(run) : ""
+    setText(this.asker, asker)
+    this.asker.title = asker && `Asked through the endpoint: ${clientWords(run)}`
     if (run === null) {
       setText(this.status, opening ? "Opening the run" : "No run is open")
       return setClass(this.status, "status idle")
@@ -252,7 +256,7 @@ export class Bar {
     this.cancel.disabled = model.ended || cancelling
     this.cancel.hidden = model.ended
     this.why.hidden = kind !== "answered" || run.status !== "completed" || PACKED !== null
-    this.edit.hidden = PACKED !== null || (!model.ended && !waits) || editor !== null
+    this.edit.hidden = PACKED !== null || (!model.ended && !(waits && model.changeable)) || editor !== null
     this.edit.disabled = !editable || !model.changeable || model.steps.size === 0
     this.edit.title = model.ended ? "Change the plan and run what changed" : "Change the steps that have not run"
   }

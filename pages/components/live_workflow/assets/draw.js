@@ -4,7 +4,7 @@ import { agentDot, drawCompactText, drawFoot, drawGlyph, fit, frame, nameHeight 
 import { ARROW, onCurve, pullOf } from "./edge_path.js"
 import { speed } from "./figures.js"
 import { pathKey, seconds, tokens } from "./format.js"
-import { STEP_STATUS, ended, notWhole, shownStatus } from "./status.js"
+import { STEP_STATUS, calledTools, ended, notWhole, openCalls, shownStatus } from "./status.js"
 import { withoutTask } from "./task_words.js"
 import { isolated, personOf, rightToLeft, visible } from "./text.js"
 
@@ -30,6 +30,7 @@ export const BOXED = {
   denied: "failed",
   cancelled: "warn",
   asked: "warn",
+  tool_results: "warn",
   unread: "warn",
 }
 
@@ -127,6 +128,8 @@ function footerSaid(step, status, model) {
   switch (status) {
     case "draft":
       return "being written"
+    case "tool_results":
+      return [`waits for ${calledTools(openCalls(step))}`, STEP_STATUS[status].word]
     case "unfinished":
     case "asked":
     case "denied":

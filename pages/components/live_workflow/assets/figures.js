@@ -46,7 +46,8 @@ export function speed(step, model) {
   const ms = model.stepMs(step)
   if (ms === null) return 0
   const before = step.attempts.reduce((sum, { usage }) => sum + (usage?.output_tokens ?? 0), 0)
-  const written = model.stepTokens(step) - (step.status === "running" ? 0 : before)
+  const turns = (step.turns ?? []).reduce((sum, { usage }) => sum + usage.output_tokens, 0)
+  const written = model.stepTokens(step) - turns - (step.status === "running" ? 0 : before)
   if (step.first_token_ms === null || step.first_token_ms === undefined)
     return ms > 500 && !step.attempts.length ? Math.round((written / ms) * 1000) : 0
   const streaming = ms - step.first_token_ms

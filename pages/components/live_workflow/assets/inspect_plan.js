@@ -6,9 +6,10 @@ import { decisionLines, decisionState, isOfFile, saidBy } from "./decisions.js"
 import { departureLines, retryLines } from "./departures.js"
 import { copyButton, el, once, setText } from "./dom.js"
 import { planRows } from "./figures.js"
-import { caller, doing, pathKey, plural, seconds } from "./format.js"
+import { caller, count, doing, pathKey, plural, seconds } from "./format.js"
 import { messageList } from "./inspect_step.js"
-import { visible } from "./text.js"
+import { clientWords } from "./outcome.js"
+import { isolated, visible } from "./text.js"
 
 export const planTabs = { Plan: plan, Prompt: prompt, Cost: cost }
 export const innerPlanTabs = { Plan: plan, Prompt: prompt }
@@ -116,10 +117,26 @@ function planState(model, round) {
   for (const repair of round.repairs) lines.push(el("p", { class: "warn" }, `⚒ repaired: ${visible(repair)}`))
   for (const fault of round.warnings) lines.push(el("p", { class: "warn" }, `△ ${visible(fault.message)}`))
   for (const { kind, text } of departureLines(round, visible)) lines.push(el("p", { class: kind }, text))
+  if (!round.path.length && model.run?.client) lines.push(...clientLines(model.run))
   if (round.status === "unfinished" && round.messages.length)
     lines.push(el("p", { class: "muted" }, "The run ended before this plan was finished."))
   if (round.status === "rejected") lines.push(el("p", { class: "bad" }, "✕ This plan could not be used."))
   return lines
+}
+
+// How the request came, and what it demands beside its task.
+function clientLines(run) {
+  const { tools, tool_choice: choice, rules } = run
+  const named = tools.map(({ name }) => isolated(name)).join(", ")
+  const forms = { json: "a JSON object", schema: `JSON by the schema ${isolated(rules.schema_name) || "given"}` }
+  const demands = [forms[rules.form], rules.max_tokens && `at most ${count(rules.max_tokens)} tokens`].filter(Boolean)
+  return [
+    `⇥ asked through the endpoint: ${clientWords(run)}`,
+    named && `⚒ the client’s tools: ${named}${choice === "auto" ? "" : `; choice: ${visible(choice)}`}`,
+    demands.length && `▭ the answer has to be ${demands.join(", ")}`,
+  ]
+    .filter(Boolean)
+    .map((line) => el("p", { dir: "auto" }, line))
 }
 
 function reusedFrom(runId) {
@@ -157,13 +174,15 @@ function splitReasoning(raw, writing) {
   return { reasoning: raw.slice(0, match.index).trim(), lists: raw.slice(match.index).trim() }
 }
 
-function prompt(body) {
+function prompt(body, { onRead }) {
   const list = el("div", { class: "messages" })
   body.append(list)
   return (model, step) => {
     const sent = roundOf(model, step)?.messages ?? []
     once(list, `${model.run?.run_id}|${step?.path}|${sent.length}`, () =>
-      sent.length ? messageList(sent) : [el("p", { class: "muted" }, "No Conductor was asked.")],
+      sent.length
+        ? messageList(sent, "Exactly as sent", onRead)
+        : [el("p", { class: "muted" }, "No Conductor was asked.")],
     )
   }
 }

@@ -7,10 +7,11 @@ import { edit } from "./edit_step.js"
 import { stepRows } from "./figures.js"
 import { byAgent } from "./fold.js"
 import { accessList, count, pathKey, plural, roundName, shortHash } from "./format.js"
-import { imagesIn, inWords, partInWords, partsOf, typeOf } from "./message_parts.js"
+import { contentTokens, imagesIn, inWords, partInWords, partsOf, turnMessages, typeOf } from "./message_parts.js"
 import { beginning, cutNotice, notices } from "./panes.js"
 import { STEP_STATUS, notWholeNote, shownStatus } from "./status.js"
 import { StreamedMarkdown, isolated, renderMarkdown, visible } from "./text.js"
+import { callBox, folded, resultBox, turnList } from "./turns.js"
 
 const GIVEN = "A person gave this output. Nothing was sent, so this step saw nothing."
 const WOULD_SEND = "If you approve, exactly this is sent"
@@ -23,21 +24,29 @@ function output(body, { onRead }) {
   const all = readButton("Show all of the output", () =>
     onRead({ title: title(), text: current.output, name: `step-${pathKey(current.path)}` }),
   )
+  const final = el("b", { class: "final" }, "Then its output")
   const bar = el(
     "div",
     { class: "tools" },
+    final,
     all,
     copyButton("Copy the output", () => current.output),
   )
+  const turns = el("div", { class: "turns" })
+  const showTurns = turnList(turns, { onRead })
   const notice = el("div", { class: "notice" })
   const prose = el("div", { class: "prose" })
   const facts = el("p", { class: "muted small facts-line" })
   const markdown = new StreamedMarkdown(prose)
   const partial = el("div", {})
-  body.append(bar, notice, prose, partial, facts)
+  body.append(turns, bar, notice, prose, partial, facts)
   return (model, step) => {
     current = step
     const running = step.status === "running"
+    showTurns(model, step)
+    const called = step.turns?.length > 0
+    bar.hidden = called && step.turns.at(-1).results === null
+    final.hidden = !called
     const lines = [...notices(model, step), ...(running ? [] : cutNotice(step.output))]
     all.hidden = !step.output
     notice.hidden = lines.length === 0
@@ -46,14 +55,22 @@ function output(body, { onRead }) {
     )
     markdown.show(running ? step.output : beginning(step.output), !running)
     if (!step.output && !running) once(prose, "none", () => [el("p", { class: "muted" }, "No output.")])
-    once(partial, step.attempts.length, () => step.attempts.filter((attempt) => attempt.partial).map(partialText))
+    once(partial, step.attempts.length, () => step.attempts.flatMap(attemptTexts))
     once(facts, step.output_sha256, () => (step.output_sha256 ? ["sha256 ", hash(step.output_sha256)] : []))
   }
 }
 
-function partialText(attempt) {
-  const title = el("summary", {}, `What attempt ${attempt.attempt} had sent before it failed`)
-  return el("details", {}, title, el("pre", { class: "raw", dir: "auto" }, visible(attempt.partial)))
+// What an attempt had sent, and what its worker was told about it.
+function attemptTexts({ attempt, partial, correction }) {
+  const box = (words, text) =>
+    el(
+      "details",
+      { open: Boolean(correction) },
+      el("summary", {}, words),
+      el("pre", { class: "raw", dir: "auto" }, visible(text)),
+    )
+  const sent = correction ? `What attempt ${attempt} wrote` : `What attempt ${attempt} had sent before it failed`
+  return [partial && box(sent, partial), correction && box("What the worker was told then", correction)].filter(Boolean)
 }
 
 // Shows which outputs this step read, which were withheld from it, and which were not there yet: each with its text.
@@ -62,7 +79,14 @@ function saw(body, { onSelect, onRead }) {
   const decisions = el("div", { class: "decisions" })
   body.append(parts, decisions)
   const open = new Map() // what a person has unfolded or folded, by the step's key
+  const told = el("div", { class: "read-list" })
+  const back = el("div", { class: "messages" })
+  parts.before(told)
+  decisions.before(back)
   return (model, step) => {
+    once(told, `${step.identity}|${step.messages.length}`, () => toldParts(model, step, onRead))
+    const turns = step.turns ?? []
+    once(back, `${step.identity}|${turns.length}|${turns.at(-1)?.results === null}`, () => sentBack(step, onRead))
     const begun = step.given || step.messages.length > 0 || step.granted.length > 0 || step.withheld.length > 0
     const lengths = [...step.granted, ...step.withheld].map((part) => {
       const earlier = model.step(pathKey(part.path))
@@ -74,6 +98,83 @@ function saw(body, { onSelect, onRead }) {
     const decided = aboutStep(model, step).filter((each) => each.status !== "open")
     once(decisions, decisionState(decided), () => decisionLines(decided, model.run))
   }
+}
+
+// What stands in its messages before its own instruction: the client's system text, and the conversation so far.
+function toldParts(model, step, onRead) {
+  const system = step.messages.filter(({ role }) => role === "system")
+  const before = earlierTurns(model, step)
+  const words = (told) => told.map(({ content }) => inWords(content)).join("\n\n")
+  const size = (told) =>
+    plural(
+      told.reduce((sum, each) => sum + contentTokens(each.content), 0),
+      "token",
+    )
+  const text = words(system)
+  return [
+    ...(system.length
+      ? [
+          section("System text", `≈ ${size(system)}`),
+          el("div", { class: "told-text" }, folded(text, "System text", onRead, { lines: 3 })),
+        ]
+      : []),
+    ...(before.length
+      ? [
+          section("The conversation before", `${plural(before.length, "turn")} · ≈ ${size(before)}`),
+          foldedTurns(before, onRead),
+        ]
+      : []),
+  ]
+}
+
+// The messages to a step that is told the task begin with the conversation; outputs of other steps come after it.
+export function earlierTurns(model, step) {
+  const before = model.run?.turns_before ?? []
+  const first = step.messages.findIndex(({ role }) => role !== "system")
+  const sent = first < 0 ? [] : step.messages.slice(first, first + before.length)
+  return before.length && JSON.stringify(sent) === JSON.stringify(before) ? sent : []
+}
+
+// So many of the last turns of a conversation are shown at first.
+const LAST_TURNS = 2
+
+function foldedTurns(before, onRead) {
+  const list = el("div", { class: "told-list" })
+  const more = el("button", { type: "button", class: "more" })
+  let open = before.length <= LAST_TURNS
+  const draw = () => {
+    const shown = open ? before : before.slice(-LAST_TURNS)
+    list.replaceChildren(...shown.map((message) => saidBox(message, onRead)))
+    setText(more, open ? "Fold" : `Show all ${count(before.length)} turns`)
+    more.setAttribute("aria-expanded", open ? "true" : "false")
+  }
+  more.hidden = open
+  more.addEventListener("click", () => {
+    open = !open
+    draw()
+  })
+  draw()
+  return el("div", { class: "told-turns" }, more, list)
+}
+
+const saidBox = ({ role, content }, onRead) =>
+  el(
+    "section",
+    { class: `told ${role}` },
+    el("b", { class: "role" }, role),
+    ...partsOf(content).flatMap((part) =>
+      part.kind === "text" ? [folded(part.text, role, onRead, { lines: 4 })] : partElements([part], onRead),
+    ),
+  )
+
+// What its turns with tools brought into its next calls.
+function sentBack(step, onRead) {
+  const turns = step.turns ?? []
+  if (!turns.length) return []
+  return [
+    section("Then, sent back with each later call", plural(turns.length, "turn")),
+    ...turns.flatMap(turnMessages).map((message) => saidBox(message, onRead)),
+  ]
 }
 
 function sawParts(model, step, begun, given) {
@@ -261,7 +362,7 @@ function providerOf(model, step) {
 }
 
 // Shows exactly what was sent, message by message, as text.
-function messages(body) {
+function messages(body, { onRead }) {
   const list = el("div", { class: "messages" })
   const facts = el("div", { class: "muted small" })
   body.append(list, facts)
@@ -269,14 +370,28 @@ function messages(body) {
     once(facts, `${step.identity}|${accessList(step.access_list)}|${step.granted.length}|${step.withheld.length}`, () =>
       factsOf(model, step),
     )
-    once(list, `${step.identity}|${step.messages.length}|${step.status === "waiting"}|${step.asked?.number}`, () => {
-      if (step.asked?.messages.length) return messageList(step.asked.messages, WOULD_SEND)
-      return step.messages.length
-        ? messageList(step.messages)
-        : [el("p", { class: "muted" }, emptyMessages(model, step))]
+    const turns = step.turns ?? []
+    const state = `${step.identity}|${step.messages.length}|${step.status === "waiting"}|${step.asked?.number}`
+    once(list, `${state}|${turns.length}|${turns.at(-1)?.results === null}|${step.attempts.length}`, () => {
+      if (step.asked?.messages.length) return messageList(step.asked.messages, WOULD_SEND, onRead)
+      if (!step.messages.length) return [el("p", { class: "muted" }, emptyMessages(model, step))]
+      const later = [...turns.flatMap(turnMessages), ...corrections(step)]
+      return [
+        ...messageList(step.messages, "Exactly as sent", onRead),
+        ...(later.length ? messageList(later, "Sent after these with later calls", onRead) : []),
+      ]
     })
   }
 }
+
+// What a worker whose answer was in another form than asked for was told about it.
+const corrections = (step) =>
+  step.attempts
+    .filter(({ correction }) => correction)
+    .flatMap(({ partial, correction }) => [
+      ...(partial ? [{ role: "assistant", content: partial }] : []),
+      { role: "user", content: correction },
+    ])
 
 // Who was asked, and the digests of all that it read and did not read.
 function factsOf(model, step) {
@@ -305,7 +420,7 @@ function factsOf(model, step) {
   ]
 }
 
-export function messageList(sent, title = "Exactly as sent") {
+export function messageList(sent, title = "Exactly as sent", onRead = () => {}) {
   return [
     el(
       "p",
@@ -323,7 +438,7 @@ export function messageList(sent, title = "Exactly as sent") {
           el("span", { class: "spring" }),
           copyButton(`Copy message ${index + 1}`, () => inWords(content)),
         ),
-        ...partElements(content),
+        ...partElements(content, onRead),
       ),
     ),
   ]
@@ -402,10 +517,13 @@ function groupBox(model, group, { make, name, look, open }) {
 
 const SHA256 = /^[0-9a-f]{64}$/
 
-const partElements = (content) =>
-  partsOf(content).map((part) =>
-    part.kind === "image" ? picture(part) : el("pre", { class: "raw", dir: "auto" }, visible(partInWords(part))),
-  )
+const partElements = (content, onRead) =>
+  partsOf(content).map((part) => {
+    if (part.kind === "image") return picture(part)
+    if (part.kind === "tool_call") return callBox(part, onRead)
+    if (part.kind === "tool_result") return resultBox(part, onRead)
+    return el("pre", { class: "raw", dir: "auto" }, visible(partInWords(part)))
+  })
 
 // Shows an image with what the record says of it. A click opens it by itself.
 function picture(image) {

@@ -56,7 +56,10 @@ export class Inspector {
     // A step that has not run, because it is added or there is no run yet, saw nothing.
     const tabs = step ? { ...ownTabs, ...(opened ? innerPlanTabs : {}) } : own ? { Edit } : planTabs
     // If this step lacks the chosen tab, the choice is kept for the next step that has it.
-    const tab = this.wanted[this.kind] in tabs ? this.wanted[this.kind] : Object.keys(tabs)[0]
+    // Until somebody chooses, a step that called tools shows these.
+    const called = step?.turns?.length && !this.picked && this.wanted.step !== "Edit"
+    const wanted = called ? "Output" : this.wanted[this.kind]
+    const tab = wanted in tabs ? wanted : Object.keys(tabs)[0]
     this.tab = tab
     this.follow.hidden = following || model.ended || model.run === null
     this.showTabs(Object.keys(tabs))
@@ -117,6 +120,7 @@ export class Inspector {
 
   choose(name) {
     this.wanted[this.kind] = name
+    if (this.kind === "step") this.picked = true
     const { model, selected, editable, editor, waiting } = this
     this.show(model, selected, { following: this.follow.hidden, editable, editor, waiting })
     const step = model.step(selected)

@@ -25,3 +25,14 @@ export const contentTokens = (content) =>
     const tokens = part.kind === "image" ? Math.min(Math.ceil((part.width * part.height) / 750), 1600) : null
     return sum + (tokens ?? estimateTokens(partInWords(part)))
   }, 0)
+
+// The messages by which a turn goes back to its worker with each later call, as they are sent.
+export function turnMessages({ text, calls, results, said: added }) {
+  const part = (written) => (written.trim() ? [{ kind: "text", text: written }] : [])
+  const call = ({ call_id, name, arguments: given }) => ({ kind: "tool_call", call_id, name, arguments: given })
+  const called = { role: "assistant", content: [...part(text), ...calls.map(call)] }
+  if (results === null) return [called]
+  const byId = new Map(results.map((result) => [result.call_id, result]))
+  const brought = calls.map(({ call_id }) => byId.get(call_id)).filter(Boolean)
+  return [called, { role: "user", content: [...brought, ...part(added)] }]
+}

@@ -1,8 +1,8 @@
 // The page's model of one run. It folds the messages of the live route into steps and rounds by path.
 
 import { estimateTokens, pathKey, tokens } from "./format.js"
-import { contentTokens } from "./message_parts.js"
-import { takeAdvice } from "./status.js"
+import { contentTokens, turnMessages } from "./message_parts.js"
+import { openCalls, takeAdvice } from "./status.js"
 
 const ENDED = new Set([
   "planned",
@@ -54,9 +54,14 @@ export class RunModel {
     return this.ended && !this.stopped && !this.replayed
   }
 
-  // Says whether the plan can change: after the run, by a new one, or in this one while it waits.
+  // Says whether the plan can change: after the run, by a new one, or in this one while it waits for an approval.
   get changeable() {
-    return this.editable || this.run?.status === "waiting"
+    return this.editable || (this.run?.status === "waiting" && this.openCalls.length === 0)
+  }
+
+  // The calls of tools whose results the run's client has to bring.
+  get openCalls() {
+    return [...this.steps.values()].flatMap(openCalls)
   }
 
   get planning() {
@@ -326,7 +331,11 @@ export class RunModel {
 
   stepTokens(step) {
     if (this.rounds.has(pathKey(step.path))) return this.spentOn(step).usage.output_tokens
-    if (step.status === "running") return step.liveTokens ?? estimateTokens(step.output + step.reasoning)
+    if (step.status === "running") {
+      const before = (step.turns ?? []).reduce((sum, { usage }) => sum + usage.output_tokens, 0)
+      if (openCalls(step).length) return before
+      return before + (step.liveTokens ?? estimateTokens(step.output + step.reasoning))
+    }
     return step.usage.output_tokens || estimateTokens(step.output)
   }
 
@@ -358,7 +367,9 @@ export class RunModel {
   // Returns the active calls: to the Conductor for a round, and to workers.
   calls() {
     const planning = [...this.rounds.values()].filter((round) => round.status === "planning" && round.messages.length)
-    const running = [...this.steps.values()].filter((step) => step.status === "running" && this.worker(asked(step)))
+    const running = [...this.steps.values()].filter(
+      (step) => step.status === "running" && !openCalls(step).length && this.worker(asked(step)),
+    )
     // As the engine estimates them: each message has a role and separators.
     const tokensOf = (messages) => messages.reduce((sum, { content }) => sum + contentTokens(content) + 4, 0)
     return [
@@ -369,8 +380,8 @@ export class RunModel {
       })),
       ...running.map((step) => ({
         price: priceOf(this.worker(asked(step))),
-        read: tokensOf(step.messages),
-        written: this.stepTokens(step),
+        read: tokensOf([...step.messages, ...(step.turns ?? []).flatMap(turnMessages)]),
+        written: step.liveTokens ?? estimateTokens(step.output + step.reasoning),
       })),
     ]
   }

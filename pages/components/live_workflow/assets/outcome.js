@@ -1,9 +1,9 @@
 // What the page says about a run: its answer, or why there is none and what to do.
 
-import { pathKey, seconds } from "./format.js"
+import { caller, pathKey, seconds } from "./format.js"
 import { NOT_WHOLE } from "./panes.js"
 import { STEP_STATUS, advice, isReal, notWhole } from "./status.js"
-import { visible } from "./text.js"
+import { isolated, visible } from "./text.js"
 
 // Ids of runs that were cancelled on this page since it was loaded.
 export const cancelledHere = new Set()
@@ -87,6 +87,16 @@ export function cameFrom({ run, steps, replayed }) {
   const which = taken.length > 1 ? `Steps ${taken.join(", ")} are` : `Step ${taken[0]} is`
   return ["Imported answers", `${which} reused from an imported run, which this database did not carry out.`]
 }
+
+const APIS = { chat: "Chat Completions", responses: "Responses", messages: "Messages" }
+
+// Who asked through the endpoint for what, in few words.
+export const askedBy = ({ client, actor, door }) =>
+  `${isolated(actor?.name ?? "somebody")}, ${door} → ${isolated(client.model)}`
+
+// The same in all words.
+export const clientWords = (run) =>
+  `${APIS[run.client.api]}, model ${isolated(run.client.model)}, by ${visible(caller(run))}`
 
 const ONE_LINE = 100
 const LEAST_WORDS = 4

@@ -5,8 +5,8 @@ import { isOfFile } from "./decisions.js"
 import { departureLines } from "./departures.js"
 import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./figures.js"
-import { count, doing, pathKey, roundLine, roundName, seconds, sized } from "./format.js"
-import { STEP_STATUS, advice, isReal, notWhole, realWords, shownStatus } from "./status.js"
+import { count, doing, pathKey, plural, roundLine, roundName, seconds, sized } from "./format.js"
+import { STEP_STATUS, advice, calledTools, isReal, notWhole, openCalls, realWords, shownStatus } from "./status.js"
 import { withChips } from "./task_words.js"
 import { StreamedMarkdown, isolated, personOf, visible } from "./text.js"
 
@@ -235,7 +235,8 @@ class Pane {
   }
 
   showNotice(model, step) {
-    const lines = [...notices(model, step), ...(step.status === "running" ? [] : cutNotice(step.output))]
+    const turns = step.turns?.length ? [{ kind: "muted", text: turnsLine(step) }] : []
+    const lines = [...turns, ...notices(model, step), ...(step.status === "running" ? [] : cutNotice(step.output))]
     const text = lines.map((line) => line.text).join("\n")
     this.notice.hidden = lines.length === 0
     if (this.noticed === text) return
@@ -277,6 +278,7 @@ export function cutNotice(text) {
 function placeholder(step, inner) {
   switch (step.status) {
     case "running":
+      if (openCalls(step).length) return `It called ${calledTools(openCalls(step))}, and waits for what they bring.`
       if (step.reasoning) return "Its answer follows what it thinks."
       if (step.progress) return `${doing(step.progress)}…`
       return inner ? `The steps of ${roundName(step.path)} are shown below.` : "Waiting for the first token…"
@@ -285,6 +287,7 @@ function placeholder(step, inner) {
     case "failed":
       return "No text had arrived."
     case "cancelled":
+      if (step.turns?.at(-1)?.results === null) return "Cancelled before its client’s tools had returned."
       return "Cancelled before any text had arrived."
     case "completed":
       return "The answer is empty."
@@ -333,6 +336,14 @@ export function notices(model, step) {
   return lines
 }
 
+// Names the tools that a step called before its answer. The panel shows what they were given, and what they brought.
+function turnsLine({ turns }) {
+  const calls = turns.flatMap((turn) => turn.calls)
+  const failed = turns.flatMap((turn) => turn.results ?? []).filter((result) => result.is_error).length
+  const errors = failed ? `, ${failed} failed` : ""
+  return `⚒ ${plural(calls.length, "call")} of tools in ${plural(turns.length, "turn")}: ${calledTools(calls)}${errors}`
+}
+
 // Describes one call of a step that another call followed: what was wrong, and what was done about it.
 function attemptLine(step, attempt) {
   const who = attempt.agent ? `${isolated(attempt.agent)}: ` : ""
@@ -340,7 +351,7 @@ function attemptLine(step, attempt) {
     return `◷ ${who}the server is loading its model and is asked again until it answers: ${visible(attempt.error)}`
   const asked = attempt.then_agent ? isolated(attempt.then_agent) : isolated(step.agent)
   const then = {
-    again: `; asked again after ${seconds(attempt.wait_ms)}`,
+    again: attempt.correction ? "; told so, and asked again" : `; asked again after ${seconds(attempt.wait_ms)}`,
     more_tokens: `; asked again with up to ${count(attempt.then_max_tokens ?? 0)} tokens`,
     fallback: `; ${asked} was asked instead`,
     kept: "; the earlier answer is kept",

@@ -1,7 +1,7 @@
 // The word and the glyph of each status, and whether a real model answered.
 
 import { parametersOf } from "./format.js"
-import { visible } from "./text.js"
+import { isolated, visible } from "./text.js"
 
 export const STEP_STATUS = {
   draft: { glyph: "…", word: "being written" },
@@ -12,6 +12,7 @@ export const STEP_STATUS = {
   running: { glyph: "◔", word: "running" },
   retrying: { glyph: "↻", word: "retrying" },
   loading: { glyph: "◷", word: "loading its model" },
+  tool_results: { glyph: "⚒", word: "waits for tools" },
   completed: { glyph: "✓", word: "done" },
   declined: { glyph: "◌", word: "simulated, no answer" },
   incomplete: { glyph: "◐", word: "cut off" },
@@ -38,9 +39,17 @@ export const ended = (status) => ["completed", "reused", "written"].includes(sta
 // How a simulated worker begins where it does not know the task (`rehearsal/worker.py`).
 export const CANNOT_ANSWER = "I am simulated and know the example tasks only"
 
+// Returns the calls of tools whose results a step waits for.
+export const openCalls = ({ status, turns }) =>
+  status === "running" && turns?.length && turns.at(-1).results === null ? turns.at(-1).calls : []
+
+// Names the tools of calls, each once.
+export const calledTools = (calls) => [...new Set(calls.map(({ name }) => isolated(name)))].join(", ")
+
 // Returns a step's status for the page. It also distinguishes retries, simulated workers that do not know the task, and
 // cut answers in records without that status.
 export function shownStatus(step) {
+  if (openCalls(step).length) return "tool_results"
   if (step.status === "running" && step.attempts.length && !step.output && !step.reasoning) {
     return step.attempts.at(-1).loading ? "loading" : "retrying"
   }

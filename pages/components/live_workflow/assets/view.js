@@ -4,6 +4,7 @@ import { Approval } from "./approval.js"
 import { backFromDialog, isNewest } from "./back_from_dialog.js"
 import { Bar } from "./bar.js"
 import { PACKED } from "./base.js"
+import { Conversation } from "./conversation.js"
 import { el, pageLink, setText } from "./dom.js"
 import { EDITING, EditorKeys } from "./editor_keys.js"
 import { pathKey } from "./format.js"
@@ -136,6 +137,10 @@ export class LiveWorkflow {
         this.intend(kind, null, this.runId, name)
       },
     })
+    this.conversation = new Conversation({
+      onOpen: (run) => this.intend("open-run", null, this.runId, run),
+      onRead: (key) => this.read(key),
+    })
     const { panes, timeline, links } = this
     this.lower = new Lower({ panes, plan, timeline, kin: this.kin.element, links, onRead })
     const main = el("div", { class: "main" }, map, this.lower.element)
@@ -146,7 +151,15 @@ export class LiveWorkflow {
       may: () => Boolean(this.runId) && PACKED === null,
       onChange: () => this.queue(),
     })
-    this.root.append(this.presenting.element, this.bar.element, this.notice, this.how, stage, this.reader.element)
+    this.root.append(
+      this.presenting.element,
+      this.conversation.element,
+      this.bar.element,
+      this.notice,
+      this.how,
+      stage,
+      this.reader.element,
+    )
     this.watching = takePlace(parent, this.root, MOST_ABOVE_PX)
     this.reset()
     this.travels = () => this.travelled()
@@ -199,6 +212,7 @@ export class LiveWorkflow {
     this.ways = data.ways
     this.kept = data.kept
     this.related = data.kin ?? null
+    this.turns = data.turns ?? null
     this.drawnEnded = data.ended
     if (data.run_id !== this.runId) this.openRun(data)
     this.takeEdited(data.edited)
@@ -420,6 +434,7 @@ export class LiveWorkflow {
     this.notice.hidden = this.unknown === null
     setText(this.notice, this.unknown ?? "")
     this.kin.show(this.related, this.editor !== null)
+    this.conversation.show(this.turns, model)
     this.links[0].hidden = PACKED !== null || model.run === null
     this.links[1].hidden = this.links[0].hidden || model.rounds.size < 2
     this.links.forEach((link, index) => (link.href = LINKS[index][1] + encodeURIComponent(this.runId ?? "")))
@@ -486,6 +501,14 @@ export class LiveWorkflow {
   open(key) {
     this.select(key)
     this.render()
+    this.inspector.focus()
+  }
+
+  // Shows what a step, or for null the Conductor, read of the conversation before the task.
+  read(key) {
+    this.select(key)
+    this.render()
+    this.inspector.choose(key === null ? "Prompt" : "What it saw")
     this.inspector.focus()
   }
 
