@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -42,6 +43,10 @@ SEND_S = 60.0
 """A client that reads nothing for so long counts as gone."""
 _LINGER_S = 1.0
 """How long what a refused client still sends is read, so that it comes to read the refusal."""
+_UNKNOWN_PATH = (
+    "This path does not exist. The address of an OpenAI client ends in /v1, that of an Anthropic client before."
+)
+_POSTED = ("/chat/completions", "/responses", "/messages")
 
 
 class _Stream(Protocol):
@@ -385,14 +390,26 @@ async def _unknown_path(_scope: Scope, _receive: Receive, _send: Send) -> None:
 
 
 class Beside:
-    """Answers the endpoint's paths beside another app, whose own layers would refuse odd ones in their own words."""
+    """Answers the endpoint's paths beside another app, whose own layers would refuse odd ones in their own words.
+
+    What a client asks without ``/v1`` is told so, too: the other app knows none of these calls.
+    """
 
     def __init__(self, app: ASGIApp, gateway: Callable[[], Gateway]) -> None:
         self._app, self._endpoint = app, endpoint(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        ours = scope["type"] in ("http", "websocket") and is_of_the_endpoint(scope["path"])
+        ours = scope["type"] in ("http", "websocket") and (is_of_the_endpoint(scope["path"]) or _lacks_root(scope))
         await (self._endpoint if ours else self._app)(scope, receive, send)
+
+
+def _lacks_root(scope: Scope) -> bool:
+    if scope["type"] != "http":
+        return False
+    # A browser that opens the page of this name accepts HTML.
+    if scope["method"] == "GET":
+        return scope["path"] == "/models" and Headers(scope=scope).get("accept") == "application/json"
+    return scope["method"] == "POST" and scope["path"].startswith(_POSTED)
 
 
 class _Endpoint:
@@ -455,7 +472,7 @@ async def _refuse(answer: Response, error: ApiError, scope: Scope, receive: Rece
 
 def _of_http(refused: HTTPException) -> ApiError:
     if refused.status_code == 404:
-        return ApiError(404, "This path does not exist.", code="unknown_url")
+        return ApiError(404, _UNKNOWN_PATH, code="unknown_url")
     if refused.status_code == 405:
         return ApiError(405, "This path does not take this method.", code="method_not_allowed")
     return ApiError(refused.status_code, one_line(str(refused.detail), limit=200))

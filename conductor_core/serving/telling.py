@@ -36,6 +36,8 @@ _STATUSES: Mapping[str, tuple[int, str]] = {
     "AnswerNotInForm": (422, "schema_mismatch"),
     "CostCapReached": (429, "insufficient_quota"),
     "LimitReached": (400, "limit_reached"),
+    "PromptOverflows": (400, "context_length_exceeded"),
+    "WorkerContextOverflow": (400, "context_length_exceeded"),
     "WorkerRateLimited": (429, "rate_limit_exceeded"),
     "Denied": (403, "denied"),
     WITHDRAWN: (500, "answer_withdrawn"),

@@ -317,6 +317,15 @@ async def test_a_failed_run_says_so(world: World) -> None:
     assert "no such model" in outcome.error.message
 
 
+async def test_a_text_that_no_worker_can_hold_is_the_clients_to_shorten(world: World) -> None:
+    from conductor_core.errors import WorkerContextOverflow
+
+    world.workers["a"].then(WorkerContextOverflow("longer than the model's context"))
+    error = (await world.ask("What?")).error
+    assert error is not None
+    assert (error.status, error.code, error.may_retry) == (400, "context_length_exceeded", False)
+
+
 async def test_an_answer_in_a_form_comes_whole(world: World) -> None:
     rules = AnswerRules(form="schema", json_schema={"type": "object", "required": ["n"]})
     world.workers["a"].then('```json\n{"n": 1}\n```')
