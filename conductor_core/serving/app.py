@@ -44,7 +44,7 @@ SEND_S = 60.0
 _LINGER_S = 1.0
 """How long what a refused client still sends is read, so that it comes to read the refusal."""
 _UNKNOWN_PATH = (
-    "This path does not exist. The address of an OpenAI client ends in /v1, that of an Anthropic client before."
+    "This path does not exist: an OpenAI client's address ends in /v1, an Anthropic client's is the same without /v1."
 )
 _POSTED = ("/chat/completions", "/responses", "/messages")
 
@@ -406,10 +406,10 @@ class Beside:
 def _lacks_root(scope: Scope) -> bool:
     if scope["type"] != "http":
         return False
-    # A browser that opens the page of this name accepts HTML.
-    if scope["method"] == "GET":
-        return scope["path"] == "/models" and Headers(scope=scope).get("accept") == "application/json"
-    return scope["method"] == "POST" and scope["path"].startswith(_POSTED)
+    path: str = scope["path"]
+    if scope["method"] == "GET":  # a browser that opens the page of this name accepts HTML
+        return path == "/models" and Headers(scope=scope).get("accept") == "application/json"
+    return scope["method"] == "POST" and path.startswith(_POSTED)
 
 
 class _Endpoint:
