@@ -104,7 +104,7 @@ class _Answer:
                         stream = _stream_of(asked, request.state.request_id)
                         await _EventStream(told, stream)(scope, receive, send)
                     else:
-                        outcome = await _unless_left(told.outcome(), receive, allowance)
+                        outcome = await _unless_left(told.outcome(), receive, allowance, turn.revoke)
                         await _answer_of(outcome, told.headers)(scope, receive, send)
                 except ClientDisconnect:
                     raise
@@ -182,6 +182,7 @@ class _EventStream:
             if writing.done():
                 writing.result()
             elif revoked.done():
+                self._told.turn.revoke()
                 raise needs_key()
             else:
                 raise ClientDisconnect
@@ -239,7 +240,12 @@ class _EventStream:
 _T = TypeVar("_T")
 
 
-async def _unless_left(work: Coroutine[Any, Any, _T], receive: Receive, allowance: Allowance) -> _T:
+async def _unless_left(
+    work: Coroutine[Any, Any, _T],
+    receive: Receive,
+    allowance: Allowance,
+    when_revoked: Callable[[], None] = lambda: None,
+) -> _T:
     """Returns the result of ``work``, which is cancelled if the client leaves or its key is revoked.
 
     Raises: ClientDisconnect, ApiError 401.
@@ -250,7 +256,10 @@ async def _unless_left(work: Coroutine[Any, Any, _T], receive: Receive, allowanc
         await asyncio.wait({working, leaving, revoked}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise needs_key() if revoked.done() else ClientDisconnect
+        if not revoked.done():
+            raise ClientDisconnect
+        when_revoked()
+        raise needs_key()
     finally:
         await _ended(working, leaving, revoked)
 
