@@ -28,7 +28,7 @@ from conductor_core.errors import BadInput, EventOutOfOrder, InspectorError, Run
 from conductor_core.files import expand_path, is_file
 from conductor_core.privacy.masking import TypedKeys
 from conductor_core.run.actor import THE_PROGRAM, Caller
-from conductor_core.run.commands import Cancel, Edit, SentCommand
+from conductor_core.run.commands import Cancel, Edit, SentCommand, ToolResults
 from conductor_core.run.events import EventSink
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import AT_REST, RunTrace
@@ -142,7 +142,8 @@ class Opened:
 
 
 _RESUME_ATTEMPTS = 20
-_CANCEL_S = 1.0
+_LEAVE_S = 1.0
+"""How long a run is left to the process that sent it something."""
 REMEMBERED_RUNS = 64
 """Results that stay in memory for ``wait`` and ``error`` once they have been given; older ones are in the store."""
 
@@ -199,7 +200,7 @@ class EngineHost:
         self._executions: dict[str, Execution] = {}
         self._own: set[str] = set()
         self._keys: dict[str, TypedKeys] = {}
-        self._caps: dict[str, CostCap] = {}
+        self._taking_up: dict[str, CostCap | None] = {}
         self._kept: set[asyncio.Task[None]] = set()
         self._starting = 0
         self._none_starts = threading.Condition(self._lock)
@@ -247,16 +248,16 @@ class EngineHost:
             asyncio.run_coroutine_threadsafe(self._resume(run_id), self._loop).result()
 
     @contextmanager
-    def capped(self, run_id: str, cap: CostCap | None) -> Iterator[None]:
-        """While this holds, a waiting run that this process takes up spends within ``cap`` from then on."""
-        if cap is None:
-            yield
-            return
-        self._caps[run_id] = cap
+    def taking_up(self, run_id: str, cap: CostCap | None) -> Iterator[None]:
+        """While this holds, this process takes up a run that waits as soon as results of tools are sent to it.
+
+        Others leave it to this one for a moment: here it spends within ``cap``, which they do not know.
+        """
+        self._taking_up[run_id] = cap
         try:
             yield
         finally:
-            self._caps.pop(run_id, None)
+            self._taking_up.pop(run_id, None)
 
     async def _resume(self, run_id: str) -> None:
         checked, commands = await asyncio.to_thread(self._at_rest, run_id)
@@ -295,7 +296,7 @@ class EngineHost:
             conductor = self._opened.conductor(request.conductor, keys)
         pool = self._opened.pool(created.pool, request.seed, keys)
         earlier = self._engine.earlier(request)
-        cap = self._caps.get(run_id)
+        cap = self._taking_up.get(run_id)
         return CheckedRequest(request, conductor, pool, None, created, epoch_s, earlier, cap, trace), commands
 
     def _require_proven(self, *run_ids: str) -> None:
@@ -315,7 +316,10 @@ class EngineHost:
                     return
                 if attempt == 0 and all(isinstance(each.command, Cancel) for each in sent):
                     # Whoever cancels a run that waits ends it, too, unless they are killed in between.
-                    await asyncio.sleep(_CANCEL_S)
+                    await asyncio.sleep(_LEAVE_S)
+                    continue
+                if attempt == 0 and run_id not in self._taking_up and isinstance(sent[-1].command, ToolResults):
+                    await asyncio.sleep(_LEAVE_S)  # whoever sent them takes it up, too
                     continue
             except InspectorError as error:
                 log.warning("run %s cannot be read: %s", run_id, error)
@@ -393,7 +397,7 @@ class EngineHost:
         run_id = sent.command.run_id
         if (execution := self._executions.get(run_id)) is not None:
             execution.apply_command(sent)
-        elif self._carries_on_all or run_id in self._own:
+        elif self._carries_on_all or run_id in self._own or run_id in self._taking_up:
             self._keep(self._carry_on(run_id))
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:

@@ -9,8 +9,8 @@ import hashlib
 import ipaddress
 import re
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from time import monotonic
@@ -30,6 +30,9 @@ AT_ONCE = 600
 """Responses that are made at once; further ones wait."""
 QUEUED = 600
 """Requests that wait for that; further ones are refused."""
+TOO_MUCH_AT_ONCE = "too_much_at_once"
+MOST_HELD_BYTES = 2**30
+"""Of all requests together until they are answered; what would be more is refused as it comes."""
 RETRY_S = 5.0
 """When to come again after that."""
 REVOKED_AFTER_S = 2.0
@@ -47,6 +50,22 @@ _NEEDS_KEY = (
 def needs_key() -> ApiError:
     """The same for a missing, a wrong and a revoked key, so that nobody learns which it was."""
     return ApiError(401, _NEEDS_KEY, code="invalid_api_key")
+
+
+class Held:
+    """The bytes of one request that came so far, among those of all."""
+
+    def __init__(self, admission: "Admission") -> None:
+        self._admission = admission
+        self.bytes = 0
+
+    def add(self, count: int) -> None:
+        """Raises: ApiError 503 if there are too many of all requests together."""
+        self.bytes += count
+        self._admission.held_bytes += count
+        if self._admission.held_bytes > MOST_HELD_BYTES:
+            message = "The requests that are being answered are too large together; ask again in a few seconds."
+            raise ApiError(503, message, code=TOO_MUCH_AT_ONCE, retry_after_s=RETRY_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +108,11 @@ class Allowance:
 
 
 class Admission:
-    """Lets requests in. Belongs to one event loop."""
+    """Lets requests in. Belongs to one event loop.
+
+    Attributes:
+        held_bytes: of all requests that are being answered.
+    """
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -98,6 +121,7 @@ class Admission:
         self._found: dict[bytes, ServiceKey] = {}
         self._places = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
+        self.held_bytes = 0
 
     async def client(self, request: HTTPConnection) -> Client:
         """Raises: ApiError 401; StoreError."""
@@ -151,6 +175,14 @@ class Admission:
 
     def leave(self) -> None:
         self._places.release()
+
+    @contextmanager
+    def holding(self) -> Iterator[Held]:
+        held = Held(self)
+        try:
+            yield held
+        finally:
+            self.held_bytes -= held.bytes
 
     @asynccontextmanager
     async def allowance(self, client: Client) -> AsyncIterator[Allowance]:

@@ -23,7 +23,15 @@ from starlette.websockets import WebSocketClose
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.privacy.masking import one_line
 from conductor_core.serving import chat, messages, responses
-from conductor_core.serving.admission import RETRY_S, Allowance, Client, needs_key, refuse_key_in_address
+from conductor_core.serving.admission import (
+    RETRY_S,
+    TOO_MUCH_AT_ONCE,
+    Allowance,
+    Client,
+    Held,
+    needs_key,
+    refuse_key_in_address,
+)
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
 from conductor_core.serving.gateway import Gateway
@@ -85,11 +93,15 @@ class _Answer:
         self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._gateway().admission.holding() as held:
+            await self._answer(held, scope, receive, send)
+
+    async def _answer(self, held: Held, scope: Scope, receive: Receive, send: Send) -> None:
         request, gateway = Request(scope, receive, send), self._gateway()
         admission = gateway.admission
         client = await admission.client(request)
         admission.count(client)
-        asked = await gateway.read(self._api, await _body(request), client)
+        asked = await gateway.read(self._api, await _body(request, held), client)
         async with admission.allowance(client) as allowance:
             if admission.full:
                 await _unless_left(admission.enter(), receive, allowance)
@@ -280,11 +292,12 @@ async def _ended(*tasks: "asyncio.Future[Any]") -> None:
             task.exception()  # heard: whoever waited for it was told
 
 
-async def _body(request: Request) -> bytes:
-    """Raises: ApiError 413; ClientDisconnect."""
+async def _body(request: Request, held: Held) -> bytes:
+    """Raises: ApiError 413, 503; ClientDisconnect."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
+        held.add(len(piece))
         if len(body) > MOST_BYTES:
             message = f"The request is larger than {MOST_BYTES >> 20} MB."
             raise ApiError(413, message, code="request_too_large")
@@ -346,13 +359,15 @@ async def _input_items(request: Request, gateway: Gateway, client: Client) -> Re
 
 async def _compact(request: Request, gateway: Gateway, client: Client) -> Response:
     gateway.admission.count(client)
-    asked, before = await gateway.read_compact(await _body(request), client)
+    with gateway.admission.holding() as held:
+        asked, before = await gateway.read_compact(await _body(request, held), client)
     return Json(await asyncio.to_thread(responses.compact, asked, gateway.seal, datetime.now(UTC), before))
 
 
 async def _count_tokens(request: Request, gateway: Gateway, client: Client) -> Response:
     gateway.admission.count(client)
-    model, tokens = await asyncio.to_thread(messages.count_tokens, await _body(request))
+    with gateway.admission.holding() as held:
+        model, tokens = await asyncio.to_thread(messages.count_tokens, await _body(request, held))
     gateway.model_for(client, model)
     return Json({"input_tokens": tokens})
 
@@ -465,7 +480,7 @@ class _Endpoint:
 
 
 async def _refuse(answer: Response, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
-    if error.status != 413:
+    if error.status != 413 and error.code != TOO_MUCH_AT_ONCE:
         await answer(scope, receive, send)
         return
     # A connection that is closed while the client still sends would take the answer with it.

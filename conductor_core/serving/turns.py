@@ -418,7 +418,7 @@ class Turns:
             if missing := sorted(still - brought):
                 message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
                 raise ApiError(400, message, code="missing_tool_output", param="messages")
-            with self._host.capped(trace.run_id, cap):
+            with self._host.taking_up(trace.run_id, cap):
                 sent = await self._send(asked, caller, waiting, still)
             return Turn(self, trace.run_id, waiting.number_of_wait(still) + 1, caller) if sent else None
         group = waiting.group_of(brought)

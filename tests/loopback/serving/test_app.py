@@ -391,6 +391,24 @@ async def test_requests_that_name_items_do_not_wait_for_each_others_threads(endp
     assert response.status_code == 200
 
 
+@pytest.mark.parametrize("path", POSTS)
+async def test_requests_that_are_too_large_together_are_refused_until_others_are_answered(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(admission, "MOST_HELD_BYTES", 300_000)
+    endpoint.turns.how = {"hangs": True}
+    large = asyncio.create_task(endpoint.post(path, x="y" * 200_000))
+    await eventually_async(lambda: endpoint.turns.made)
+    refused = await endpoint.post(path, x="y" * 200_000)
+    assert refused.status_code == (529 if path == "/v1/messages" else 503)
+    assert refused.headers["retry-after"]
+    error_of(refused)
+    endpoint.turns.made[0].go_on.set()
+    endpoint.turns.how = {}
+    assert (await large).status_code == 200
+    assert (await endpoint.post(path, x="y" * 200_000)).status_code == 200
+
+
 # Whatever comes.
 
 _NAMES = st.sampled_from(

@@ -489,3 +489,23 @@ async def test_a_conductor_at_a_provider_that_a_key_excludes_is_not_asked(world:
     assert (refused.value.status, refused.value.code) == (403, "providers_excluded")
     assert not world.conductor.requests
     assert (await world.ask("What?", excluded=("openai",))).status == "completed", "a given plan asks none"
+
+
+async def test_the_process_that_brings_results_takes_the_run_up_within_what_the_key_may_spend(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cap = CostCap(SimpleNamespace(usd=0.0, tokens=0), max_tokens=20)
+    hears, loop = world.host._notify, world.host._loop
+    monkeypatch.setattr(world.host, "_notify", lambda sent: loop.call_later(0.2, hears, sent))
+    store = open_store(world.url)
+    other = EngineHost(store.log, FAST, store, carries_on_all=True)
+    try:
+        world.workers["a"].then(calling("weather"))
+        first = await world.ask("Coat?", tools=(WEATHER,))
+        again = await world.ask("Coat?", *answered(first), tools=(WEATHER,), cap=cap)
+        assert again.error is not None
+        assert again.error.code == "insufficient_quota"
+    finally:
+        await asyncio.to_thread(other.close)
+        store.close()
+    assert len(world.workers["a"].calls) == 1

@@ -58,6 +58,13 @@ def test_half_characters_are_replaced_and_whole_ones_joined() -> None:
     assert read.values == {"\ufffd": "a\ufffd", "b": ["\U0001f600"]}
 
 
+def test_too_many_values_are_refused_unread_and_long_texts_are_not() -> None:
+    error = tried(read_json, b'{"a": [' + b"[]," * 1_000_000 + b"[]]}")
+    assert (error.status, error.code) == (413, "request_too_large")
+    for text in (', [{"' * 500_000, '\\",' * 500_000):
+        assert read_json(json.dumps({"a": text, "b": "c"}).encode()).text("a") == text
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_raise_anything_else(body: bytes) -> None:
     assert isinstance(tried(read_json, body), Fields | ApiError)
