@@ -18,7 +18,7 @@ from typing import Any
 from conductor_core.errors import BadInput, StoreDamaged
 from conductor_core.privacy import masking
 from conductor_core.run.actor import Caller
-from conductor_core.run.service_key import ServiceKey
+from conductor_core.run.service_key import ServiceKey, check_providers
 from storage.database.connections import Database
 from storage.encoding import caller_columns, caller_fields, read_caller, read_time
 from storage.merkle.chain import add_record
@@ -82,7 +82,7 @@ class ServiceKeys:
         _check_limit("requests per minute", requests_per_minute, 1, MOST_NUMBER)
         limits: dict[str, Any] = {
             "models": None if models is None else _names("model", models),
-            "excluded_providers": _names("provider", excluded_providers),
+            "excluded_providers": _providers(excluded_providers),
             "usd_per_day": None if usd_per_day is None else float(usd_per_day),
             "tokens_per_day": tokens_per_day,
             "requests_per_minute": requests_per_minute,
@@ -211,6 +211,12 @@ def _names(what: str, given: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if not name or len(name) > _LONGEST or not name.isprintable():
             raise BadInput(f"the name of a {what} is empty, too long or cannot be printed")
+    return names
+
+
+def _providers(given: Sequence[str]) -> tuple[str, ...]:
+    names = _names("provider", given)
+    check_providers(names)
     return names
 
 

@@ -48,11 +48,17 @@ def serve(
     db: options.Db = None,
 ) -> int:
     """POST /v1/chat/completions, /v1/responses and /v1/messages are answered by runs, which the inspector shows."""
+    from conductor_core.engine.pools import read_pool
     from conductor_core.serving.served_models import ServedModels
 
     given = {name: value for name, value in (("conductor", conductor), ("pool", pool)) if value is not None}
     settings = inputs.read_settings().model_copy(update=given)
     served = ServedModels.read(settings, models)
+    for each in served.all:
+        try:
+            read_pool(each.pool or settings.pool, settings)
+        except BadInput as fault:  # otherwise only clients would hear of it, who cannot mend it
+            raise BadInput(f"served model {each.id}: {fault}") from fault
     check_free(host, port)
     with opened_store(db, settings) as store:
         from conductor_core.serving.app import endpoint

@@ -416,7 +416,7 @@ def what_if(trace: RunTrace) -> WhatIf | None:
         costs: list[float | None] = []
         for step in (each for each in steps if each.agent != CONDUCTOR_AGENT):
             listed: AccessList = step.access_list if lists == "planned" else "all" if lists == "all" else ()
-            read = asked.tokens(step.instruction) + _TURN_TOKENS
+            read = asked.tokens(step.instruction, answers=trace.gives_answer(step.path)) + _TURN_TOKENS
             for index in readable(listed, step.index):
                 earlier = trace.step_at((*step.path[:-1], index))
                 told = estimate_tokens(expand(earlier.instruction, trace.task))

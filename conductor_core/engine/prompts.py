@@ -196,10 +196,14 @@ class Asked:
             return expand(instruction, self.task)
         return f"The task:\n{self.task}\n\nYour part:\n{instruction}"
 
-    def tokens(self, instruction: str) -> int:
-        """Estimates an instruction as it is sent, with all that comes with the task if it is told that."""
+    def tokens(self, instruction: str, *, answers: bool = False) -> int:
+        """Estimates an instruction as it is sent, with what the client tells and all that comes with the task, if it is
+        told that. ``answers``: its step gives the run's answer.
+        """
+        with_task = gets_task(instruction, give_question=self.give_question)
         tokens = estimate_tokens(self.told(instruction))
-        if gets_task(instruction, give_question=self.give_question):
+        tokens += estimate_input_tokens(self.told_first(with_task=with_task, answers=answers))
+        if with_task:
             tokens += estimate_input_tokens(self.turns_before) + sum(image.tokens for image in self.images)
         return tokens
 

@@ -226,8 +226,9 @@ class StepCall:
                         if self._stops.hit is not None:
                             ended = Finished(finish_reason="stop", stop_text=self._stops.hit)
                             return self._with_written_calls(ended)
-        except TimeoutError as error:
-            if not limit.expired():
+        except BaseException as error:
+            self._show_held()
+            if not isinstance(error, TimeoutError) or not limit.expired():
                 raise
             raise WorkerTimedOut(
                 f"worker {self._spec.name} gave no complete answer within {self._spec.timeout_s:g} s"
@@ -386,9 +387,18 @@ class StepCall:
             text = self._held + text
             self._held = text if may_be_calls(text) else ""
             if self._held:
+                self._count(len(text))
                 return
             self._may_write_calls = False
         self._receive(text, reasoning=False)
+
+    def _show_held(self) -> None:
+        """Takes what was held back as text: the call broke off, so it is no call of a tool."""
+        held, self._held, self._may_write_calls = self._held, "", False
+        if held:
+            self._output_characters += len(held)
+            self._text.append(held)
+            self._deltas.add(held)
 
     def _with_written_calls(self, finished: Finished) -> Finished:
         """Takes the rest of the answer, unless it is nothing but calls of tools that the model wrote as text."""
@@ -407,7 +417,11 @@ class StepCall:
         (self._reasoning if reasoning else self._text).append(text)
         self._output_characters += len(text)
         self._deltas.add(text, reasoning=reasoning)
-        self._live.output_tokens = tokens_of(self._output_characters)
+        self._count(0)
+
+    def _count(self, held: int) -> None:
+        """Counts what was written so far, ``held`` characters of it not shown yet. Raises: LimitReached."""
+        self._live.output_tokens = tokens_of(self._output_characters + held)
         self._budget.check()
 
     def _progress_event(self, progress: Progress) -> ev.Event:

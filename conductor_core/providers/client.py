@@ -682,6 +682,8 @@ class ModelClient:
 
     @property
     def _where(self) -> str:
+        if self._socket is not None:
+            return f"{self.who}: {self.spec.model}"
         return f"{self.who}: {self._url.host}" + (f":{self._url.port}" if self._url.port else "")
 
     def _headers_with(self, key: str | None) -> httpx2.Headers:

@@ -1,12 +1,19 @@
 """Service keys: who may use the endpoint, and how much. Only a key's digest is kept."""
 
+import re
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, get_args
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
+from conductor_core.chat.messages import Provider
+from conductor_core.errors import BadInput
+from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.workflow.model import Frozen
+
+_HOST = re.compile(r"localhost(:\d{1,5})?|[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)+(:\d{1,5})?|[0-9a-f]*(:[0-9a-f.]*){2,}")
 
 
 class ServiceKey(Frozen):
@@ -34,6 +41,17 @@ class ServiceKey(Frozen):
     @property
     def actor(self) -> Actor:
         return Actor(kind="service", id=self.id, name=self.name)
+
+
+def check_providers(names: Iterable[str]) -> None:
+    """Raises: BadInput for a name that is neither a kind of provider nor a host: it would keep nothing out."""
+    for name in names:
+        if name not in get_args(Provider) and not _HOST.fullmatch(name):
+            kinds = ", ".join(get_args(Provider))
+            raise BadInput(
+                f"no provider is called {one_line(name, limit=60)!r}: name a kind ({kinds}), or a host such as "
+                "api.openai.com or 127.0.0.1:9100"
+            )
 
 
 class Keys(Protocol):

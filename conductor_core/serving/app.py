@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -50,6 +51,10 @@ SEND_S = 60.0
 """A client that reads nothing for so long counts as gone."""
 _LINGER_S = 1.0
 """How long what a refused client still sends is read, so that it comes to read the refusal."""
+_UNKNOWN_PATH = (
+    "This path does not exist: an OpenAI client's address ends in /v1, an Anthropic client's is the same without /v1."
+)
+_POSTED = ("/chat/completions", "/responses", "/messages")
 
 
 class _Stream(Protocol):
@@ -111,7 +116,7 @@ class _Answer:
                         stream = _stream_of(asked, request.state.request_id)
                         await _EventStream(told, stream)(scope, receive, send)
                     else:
-                        outcome = await _unless_left(told.outcome(), receive, allowance)
+                        outcome = await _unless_left(told.outcome(), receive, allowance, turn.revoke)
                         await _answer_of(outcome, told.headers)(scope, receive, send)
                 except ClientDisconnect:
                     raise
@@ -189,6 +194,7 @@ class _EventStream:
             if writing.done():
                 writing.result()
             elif revoked.done():
+                self._told.turn.revoke()
                 raise needs_key()
             else:
                 raise ClientDisconnect
@@ -246,7 +252,12 @@ class _EventStream:
 _T = TypeVar("_T")
 
 
-async def _unless_left(work: Coroutine[Any, Any, _T], receive: Receive, allowance: Allowance) -> _T:
+async def _unless_left(
+    work: Coroutine[Any, Any, _T],
+    receive: Receive,
+    allowance: Allowance,
+    when_revoked: Callable[[], None] = lambda: None,
+) -> _T:
     """Returns the result of ``work``, which is cancelled if the client leaves or its key is revoked.
 
     Raises: ClientDisconnect, ApiError 401.
@@ -257,7 +268,10 @@ async def _unless_left(work: Coroutine[Any, Any, _T], receive: Receive, allowanc
         await asyncio.wait({working, leaving, revoked}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise needs_key() if revoked.done() else ClientDisconnect
+        if not revoked.done():
+            raise ClientDisconnect
+        when_revoked()
+        raise needs_key()
     finally:
         await _ended(working, leaving, revoked)
 
@@ -400,14 +414,26 @@ async def _unknown_path(_scope: Scope, _receive: Receive, _send: Send) -> None:
 
 
 class Beside:
-    """Answers the endpoint's paths beside another app, whose own layers would refuse odd ones in their own words."""
+    """Answers the endpoint's paths beside another app, whose own layers would refuse odd ones in their own words.
+
+    What a client asks without ``/v1`` is told so, too: the other app knows none of these calls.
+    """
 
     def __init__(self, app: ASGIApp, gateway: Callable[[], Gateway]) -> None:
         self._app, self._endpoint = app, endpoint(gateway)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        ours = scope["type"] in ("http", "websocket") and is_of_the_endpoint(scope["path"])
+        ours = scope["type"] in ("http", "websocket") and (is_of_the_endpoint(scope["path"]) or _lacks_root(scope))
         await (self._endpoint if ours else self._app)(scope, receive, send)
+
+
+def _lacks_root(scope: Scope) -> bool:
+    if scope["type"] != "http":
+        return False
+    path: str = scope["path"]
+    if scope["method"] == "GET":  # a browser that opens the page of this name accepts HTML
+        return path == "/models" and Headers(scope=scope).get("accept") == "application/json"
+    return scope["method"] == "POST" and path.startswith(_POSTED)
 
 
 class _Endpoint:
@@ -470,7 +496,7 @@ async def _refuse(answer: Response, error: ApiError, scope: Scope, receive: Rece
 
 def _of_http(refused: HTTPException) -> ApiError:
     if refused.status_code == 404:
-        return ApiError(404, "This path does not exist.", code="unknown_url")
+        return ApiError(404, _UNKNOWN_PATH, code="unknown_url")
     if refused.status_code == 405:
         return ApiError(405, "This path does not take this method.", code="method_not_allowed")
     return ApiError(refused.status_code, one_line(str(refused.detail), limit=200))

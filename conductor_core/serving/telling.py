@@ -36,6 +36,8 @@ _STATUSES: Mapping[str, tuple[int, str]] = {
     "AnswerNotInForm": (422, "schema_mismatch"),
     "CostCapReached": (429, "insufficient_quota"),
     "LimitReached": (400, "limit_reached"),
+    "PromptOverflows": (400, "context_length_exceeded"),
+    "WorkerContextOverflow": (400, "context_length_exceeded"),
     "WorkerRateLimited": (429, "rate_limit_exceeded"),
     "Denied": (403, "denied"),
     WITHDRAWN: (500, "answer_withdrawn"),
@@ -226,7 +228,8 @@ class Telling:
     def _error(self, code: str, message: str) -> ApiError:
         status, word = _STATUSES.get(code, (500, _snake(code)))
         if code == "CostCapReached":
-            message = "what this key may spend in a day leaves no room for the next call; ask again after midnight UTC"
+            figures = message.partition(": ")[2].partition(". ")[0]
+            message = f"this key's day leaves no room for the next call: {figures}; ask again after midnight UTC"
         paid = self.trace.usage.total_tokens > 0
         return ApiError(
             status,

@@ -29,7 +29,7 @@ from conductor_core.engine.request import RunRecords, asks_conductor, rerun_of, 
 from conductor_core.errors import RunHasEnded, UnknownRun
 from conductor_core.providers.servers import servers
 from conductor_core.run import events as ev
-from conductor_core.run.actor import Caller
+from conductor_core.run.actor import THE_PROGRAM, Caller
 from conductor_core.run.commands import ToolResults
 from conductor_core.run.events import Event
 from conductor_core.run.request import MOST_IMAGES, ClientRequest, GivenTurns, Overrides, RunRequest
@@ -102,6 +102,10 @@ class Turn:
                 del self._turns.listeners[self.run_id]
             if not whole and self.run_id not in self._turns.listeners:
                 await self._turns.left(self.run_id, self._caller, self._key)
+
+    def revoke(self) -> None:
+        """Has the record say, should the run be cancelled, that its client did not do that: its key was revoked."""
+        self._caller = Caller(actor=THE_PROGRAM, door="api")
 
     async def outcome(self) -> Outcome:
         """Waits for the end. Cancelling it cancels the run."""

@@ -7,6 +7,7 @@ from html import unescape
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.conductors.conductors_file import API_KEY_VARIABLE
 from conductor_core.run.actor import Caller
 from conductor_core.run.events import Event
 from conductor_core.run.trace import RunTrace
@@ -37,6 +38,7 @@ def test_without_a_key_the_page_says_whom_the_endpoint_answers(visit: Visit) -> 
     python, curl = app.code
     assert "http://127.0.0.1:8501/v1" in python.value
     compile(python.value, "snippet", "exec")
+    assert API_KEY_VARIABLE not in python.value + curl.value, "the program itself would send this one to other servers"
     assert json.loads(curl.value.partition("-d '")[2].rstrip().removesuffix("'"))["model"] == "fugu"
 
 
@@ -106,7 +108,7 @@ def test_what_a_key_spent_today_is_beside_its_limits(
 
 
 def test_hostile_names_do_nothing(visit: Visit, session: Session) -> None:
-    key, _ = session.store.service_keys.create(HOSTILE, Caller(), models=["<b>m</b>"], excluded_providers=["<i>p"])
+    key, _ = session.store.service_keys.create(HOSTILE, Caller(), models=["<b>m</b>"])
     app = visit("keys")
     assert HOSTILE in unescape(drawn(app))
     for tag in ("<img", "<b>m", "<i>p"):

@@ -63,6 +63,10 @@ class FakeTurn:
     raises: Exception | None = None
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     is_cancelled: bool = False
+    is_revoked: bool = False
+
+    def revoke(self) -> None:
+        self.is_revoked = True
 
     def now(self, **fields: Any) -> Outcome:
         client = ClientRequest(api=self.asked.api, model=self.asked.model, store=self.asked.store)

@@ -205,7 +205,7 @@ from openai import OpenAI
 
 client = OpenAI(
     base_url="{address}",
-    api_key=os.environ["CONDUCTOR_API_KEY"],
+    api_key=os.environ["SERVICE_KEY"],
 )
 answer = client.chat.completions.create(
     model="fugu",
@@ -215,7 +215,7 @@ print(answer.choices[0].message.content)
 """
 _CURL = """\
 curl {address}/chat/completions \\
-  -H "Authorization: Bearer $CONDUCTOR_API_KEY" \\
+  -H "Authorization: Bearer $SERVICE_KEY" \\
   -H "Content-Type: application/json" \\
   -d '{{"model": "fugu",
        "messages": [{{"role": "user", "content": "What is 6 x 7?"}}]}}'

@@ -137,3 +137,15 @@ def test_a_file_of_models_with_faults_is_one_line(tmp_path: Path, capsys: pytest
     assert main(["serve", "--models", str(models)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "line 3, model[0].steps: unknown key" in line
+
+
+@pytest.mark.parametrize("by_file", [True, False])
+def test_a_pool_that_is_not_there_is_said_before_it_listens(
+    by_file: bool, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = tmp_path / "models.toml"
+    models.write_text(f'[[model]]\nid = "team"\npool = "{"nosuch" if by_file else "rehearsal"}"\n')
+    named = ["--models", str(models)] if by_file else ["--pool", "nosuch"]
+    assert main(["serve", "--port", str(port), "--db", str(tmp_path / "runs.sqlite3"), *named]) == 2
+    who = "team" if by_file else "fugu"
+    assert f"served model {who}: no pool 'nosuch'" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.request import rerun_of
+from conductor_core.errors import WorkerStreamCut
 from conductor_core.run import egress
 from conductor_core.run.commands import ToolResults
 from conductor_core.run.events import CommandRefused, RunWaiting, ToolReturned
@@ -285,3 +286,13 @@ def test_a_pattern_that_takes_for_ever_is_a_fault() -> None:
     told = '{"n": "' + "a" * 60 + 'b"}'
     trace, _ = once(told, told, rules=AnswerRules(form="schema", json_schema=schema))
     assert (trace.status, trace.error_code) == ("failed", "AnswerNotInForm")
+
+
+def test_what_may_be_a_call_is_kept_when_the_call_breaks_off() -> None:
+    half = Reply('{"name": "weat', error=WorkerStreamCut("cut"))
+    worker = ScriptedWorker("a", provider="gguf", model="m.gguf", base_url=None).then(half, half, half)
+    settings = Settings(retry_initial_s=0)
+    asked = run(worker, sink=MemorySink(), settings=settings, workflow=workflow_of(ASKS), tools=(WEATHER,))
+    trace, _ = asyncio.run(asked)
+    assert (trace.status, trace.steps[0].output) == ("failed", '{"name": "weat')
+    assert trace.steps[0].usage.output_tokens > 0

@@ -343,7 +343,7 @@ async def test_too_little_memory_is_said_before_loading(file: Path, monkeypatch:
 async def test_a_question_beyond_the_context_is_told_as_one(tmp_path: Path) -> None:
     worker = worker_of(tiny_gguf(tmp_path / "short.gguf", context=512))
     async with opened(worker):
-        with pytest.raises(WorkerContextOverflow):
+        with pytest.raises(WorkerContextOverflow, match=r"short\.gguf finds the request longer"):
             await anext(aiter(worker.answer(LONG)))
 
 

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.responses import PlainTextResponse
 
 from conductor_core.errors import StoreReadOnly
 from conductor_core.serving import admission, app
@@ -170,6 +171,31 @@ async def test_wrong_methods_and_paths_are_errors_in_the_shape_of_the_api(
     error_of(response)
     if status == 405:
         assert response.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "accept", "ours"),
+    [
+        ("POST", "/chat/completions", "application/json", True),
+        ("POST", "/responses", "application/json", True),
+        ("POST", "/messages/count_tokens", "application/json", True),
+        ("GET", "/models", "application/json", True),
+        ("POST", "/v1/v1/messages", "application/json", True),
+        ("GET", "/models", "text/html,*/*", False),
+        ("POST", "/api/share", "application/json", False),
+    ],
+)
+async def test_a_client_whose_address_has_v1_too_little_or_too_much_is_told_so(
+    endpoint: Endpoint, method: str, path: str, accept: str, ours: bool
+) -> None:
+    beside = app.Beside(PlainTextResponse("a page"), lambda: endpoint.gateway)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(beside), base_url="http://127.0.0.1") as client:
+        response = await client.request(method, path, headers={"accept": accept})
+    if ours:
+        assert (response.status_code, error_of(response)["code"]) == (404, "unknown_url")
+        assert "/v1" in str(error_of(response)["message"])
+    else:
+        assert response.text == "a page"
 
 
 @pytest.mark.parametrize("path", POSTS)

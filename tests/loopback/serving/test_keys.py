@@ -100,6 +100,7 @@ async def test_a_key_that_is_revoked_in_the_middle_ends_its_stream_and_its_run(e
         told = await stream.rest()
     assert "invalid_api_key" in told or "authentication_error" in told
     assert endpoint.turns.made[0].is_cancelled
+    assert endpoint.turns.made[0].is_revoked
     if path == "/v1/responses":
         assert "event: response.failed" in told
 
@@ -113,6 +114,7 @@ async def test_a_key_that_is_revoked_in_the_middle_of_a_whole_answer(endpoint: E
     response = await asking
     assert (response.status_code, response.headers["x-should-retry"]) == (401, "false")
     assert endpoint.turns.made[0].is_cancelled
+    assert endpoint.turns.made[0].is_revoked
 
 
 async def test_requests_of_a_minute_are_counted_for_each_key(

@@ -26,7 +26,7 @@ from conductor_core.chat.messages import (
 from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput
-from conductor_core.run.actor import Actor, Caller
+from conductor_core.run.actor import THE_PROGRAM, Actor, Caller
 from conductor_core.run.commands import ToolResults
 from conductor_core.serving import chat, messages, responses
 from conductor_core.serving.asked import Asked
@@ -330,6 +330,15 @@ async def test_a_failed_run_says_so(world: World) -> None:
     assert "no such model" in outcome.error.message
 
 
+async def test_a_text_that_no_worker_can_hold_is_the_clients_to_shorten(world: World) -> None:
+    from conductor_core.errors import WorkerContextOverflow
+
+    world.workers["a"].then(WorkerContextOverflow("longer than the model's context"))
+    error = (await world.ask("What?")).error
+    assert error is not None
+    assert (error.status, error.code, error.may_retry) == (400, "context_length_exceeded", False)
+
+
 async def test_an_answer_in_a_form_comes_whole(world: World) -> None:
     rules = AnswerRules(form="schema", json_schema={"type": "object", "required": ["n"]})
     world.workers["a"].then('```json\n{"n": 1}\n```')
@@ -416,6 +425,20 @@ async def test_two_results_of_one_call_are_refused_and_one_sent_twice_is_one(wor
     assert not world.store.read(first.run_id).refused
 
 
+async def test_of_a_run_whose_key_is_revoked_nobody_says_that_its_client_cancelled_it(world: World) -> None:
+    world.workers["a"].then(Reply("the beginn", hang=True))
+    turn = await world.begin("What?")
+    waiting = asyncio.create_task(turn.outcome())
+    await asyncio.to_thread(eventually, lambda: world.workers["a"].calls)
+    turn.revoke()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await asyncio.to_thread(eventually, lambda: world.store.read(turn.run_id).ended_by is not None)
+    ended_by = world.store.read(turn.run_id).ended_by
+    assert ended_by is not None
+    assert ended_by.actor == THE_PROGRAM
+
+
 async def test_a_client_that_leaves_does_not_end_what_another_request_waits_for(world: World) -> None:
     world.workers["a"].then(calling("weather"), Reply("", hang=True))
     first = await world.ask("Coat?", tools=(WEATHER,))
@@ -467,6 +490,7 @@ async def test_a_run_that_waited_spends_within_what_its_key_may(world: World) ->
     again = await world.ask("Coat?", *answered(first), tools=(WEATHER,), cap=caps[1])
     assert again.error is not None
     assert (again.run_id, again.error.code) == (first.run_id, "insufficient_quota")
+    assert "0 of 20 tokens are used and the next call may need " in again.error.message
     assert len(world.workers["a"].calls) == 1
     tomorrow = await world.ask("Coat?", *answered(first), tools=(WEATHER,))
     assert tomorrow.text == "Take a coat."

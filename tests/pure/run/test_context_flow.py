@@ -70,9 +70,11 @@ def test_the_matrix_and_the_parts_say_exactly_what_was_sent(
 
 
 @settings(max_examples=60, deadline=None)
-@given(workflow=workflows())
-def test_the_plan_as_it_is_costs_what_its_messages_say_and_lies_between_none_and_all(workflow: Workflow) -> None:
-    trace = ran(workflow)
+@given(workflow=workflows(), system=st.sampled_from(("", "Be brief. Call the user Captain.")))
+def test_the_plan_as_it_is_costs_what_its_messages_say_and_lies_between_none_and_all(
+    workflow: Workflow, system: str
+) -> None:
+    trace = ran(workflow, system=system)
     found = what_if(trace)
     assert found is not None
     assert found.planned.usage.input_tokens == sum(estimate_input_tokens(step.messages) for step in trace.steps)

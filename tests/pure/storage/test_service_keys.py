@@ -111,6 +111,7 @@ def test_a_name_that_no_list_could_show_is_refused(store: Store, name: str) -> N
         {"requests_per_minute": 2**63},
         {"models": ["fugu", ""]},
         {"excluded_providers": ["a\nb"]},
+        {"excluded_providers": ["nosuchprovider"]},
     ],
 )
 def test_a_limit_that_cannot_be_is_refused(store: Store, limits: dict[str, object]) -> None:
