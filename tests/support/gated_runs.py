@@ -44,8 +44,10 @@ def until(store: Store, run_id: str, holds: Callable[[RunTrace], bool]) -> RunTr
 
 
 def at_rest(store: Store, run_id: str, number: int) -> RunTrace:
-    """Returns the run after command ``number``, once it waits again or has ended."""
-    return until(store, run_id, lambda trace: trace.last_command >= number and trace.status != "running")
+    """Returns the run after command ``number``, once it waits again or has ended, perhaps before it heard that."""
+    return until(
+        store, run_id, lambda trace: trace.ended or (trace.last_command >= number and trace.status != "running")
+    )
 
 
 def said(store: Store, run_id: str, by: Caller = ADA, kind: type[Command] = Approve, **fields: object) -> int:
