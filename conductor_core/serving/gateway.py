@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 from conductor_core.chat.messages import Message
@@ -18,9 +17,6 @@ from conductor_core.serving.errors import Api, ApiError
 from conductor_core.serving.outcome import Outcome, made_id, named
 from conductor_core.serving.served_models import ServedModel, ServedModels
 from conductor_core.serving.turns import Turns
-
-_MOST_RESPONSES = 100
-"""Of one run, among which an item is looked for."""
 
 
 class Deletions(Protocol):
@@ -78,29 +74,38 @@ class Gateway:
         return asked, (*turns, *said)
 
     def _resolve(self, client: Client) -> responses.Resolve:
-        """Returns what finds recorded items for a reader in another thread.
+        """Returns what finds recorded items for a reader in another thread, and reads each run once.
 
         It does all in that thread: one that waited for another of the few there are could wait for ever.
         """
-        return partial(self._items, client)
+        known: dict[str, list[Outcome]] = {}
 
-    def _items(self, client: Client, item_id: str) -> Sequence[Mapping[str, Any]] | None:
-        """Returns the item of this id that a response of the client's had; None: there is none. Blocks."""
-        found = named(item_id)
-        if found is None:
-            return None
-        # The number of a call is not that of its response.
-        numbers = range(_MOST_RESPONSES) if item_id.startswith(("fc_", "ctc_")) else (found.number,)
-        for number in numbers:
-            try:
-                outcome = self._response(client, made_id("resp", found.run_id, number))
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+        def items(item_id: str) -> Sequence[Mapping[str, Any]] | None:
+            found = named(item_id)
+            if found is None:
                 return None
-            if of_id := [item for item in responses.whole(outcome)["output"] if item["id"] == item_id]:
-                return of_id
-        return None
+            if found.run_id not in known:
+                known[found.run_id] = self._kept(client, found.run_id)
+            told = (item for outcome in known[found.run_id] for item in responses.whole(outcome)["output"])
+            return next(([item] for item in told if item["id"] == item_id), None)
+
+        return items
+
+    def _kept(self, client: Client, run_id: str) -> list[Outcome]:
+        """Returns the responses of a run that this client may see. Blocks."""
+        try:
+            outcomes = self.turns.outcomes(run_id)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return []
+        return [outcome for outcome in outcomes if self._may_see(client, outcome)]
+
+    def _may_see(self, client: Client, outcome: Outcome) -> bool:
+        foreign = client.key is not None and (outcome.actor is None or outcome.actor.id != client.key.actor.id)
+        if foreign or outcome.client.api != "responses" or not outcome.client.store:
+            return False
+        return not self.deletions.deleted(made_id("resp", outcome.run_id, outcome.number))
 
     # Models.
 
@@ -138,10 +143,7 @@ class Gateway:
             if isinstance(error, ApiError) and error.status != 404:
                 raise
             raise unknown from None
-        foreign = client.key is not None and (outcome.actor is None or outcome.actor.id != client.key.actor.id)
-        if foreign or outcome.client.api != "responses" or not outcome.client.store:
-            raise unknown
-        if self.deletions.deleted(response_id):
+        if not self._may_see(client, outcome):
             raise unknown
         return outcome
 

@@ -141,6 +141,9 @@ class FakeTurns:
                 return turn.now() if turn.hangs and not turn.go_on.is_set() else turn.ended()
         raise ApiError(404, "there is no such run")
 
+    def outcomes(self, run_id: str) -> list[Outcome]:
+        return [self.recorded(run_id, turn.number) for turn in self.made if turn.run_id == run_id]
+
     async def cancel(self, run_id: str, caller: Caller) -> None:
         for turn in self.made:
             if turn.run_id == run_id:
