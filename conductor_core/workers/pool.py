@@ -12,6 +12,7 @@ from conductor_core.chat.messages import (
     NO_TERMS,
     CallTerms,
     Chunk,
+    Departure,
     Finished,
     Message,
     TextDelta,
@@ -96,6 +97,7 @@ class LocalWorker:
         )
         allowed = self.spec.max_output_bytes
         answer = AnswerText(messages, passed=self.spec.pass_reasoning)
+        no_tools = (Departure(kind="left_out", what="tools"),) if terms.tools else ()
         try:
             async with aclosing(self._model.stream(generation)) as pieces:
                 async for piece in pieces:
@@ -107,7 +109,7 @@ class LocalWorker:
                             finish_reason=piece.finish_reason,
                             usage=piece.usage,
                             model=self.spec.model,
-                            departures=answer.departures,
+                            departures=(*answer.departures, *no_tools),
                             weights=loaded and Weights(parameters=loaded.files.parameters),
                         )
                         return
