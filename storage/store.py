@@ -424,6 +424,10 @@ class Store:
             raise unknown_run(command.run_id)
         raise RunHasEnded(f"run {command.run_id} has already ended: {outcome}")
 
+    def as_kept(self, command: Command) -> Command:
+        """Returns a command as it would be kept: without what is hidden from records. Raises: StoreError."""
+        return self._redaction.command(command)
+
     def _machine_file(self, origin: str) -> Path:
         """Raises: StoreError."""
         try:

@@ -7,8 +7,8 @@ again bring what they brought before, and nobody is asked twice; other results b
 import asyncio
 import hashlib
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -30,7 +30,7 @@ from conductor_core.errors import RunHasEnded, UnknownRun
 from conductor_core.providers.servers import servers
 from conductor_core.run import events as ev
 from conductor_core.run.actor import THE_PROGRAM, Caller
-from conductor_core.run.commands import ToolResults
+from conductor_core.run.commands import Command, ToolResults
 from conductor_core.run.events import Event
 from conductor_core.run.request import MOST_IMAGES, ClientRequest, GivenTurns, Overrides, RunRequest
 from conductor_core.run.trace import RunTrace, StepTrace
@@ -65,6 +65,9 @@ class Records(RunRecords, Protocol):
     def follow(self, run_id: str, after: int = 0) -> AsyncGenerator[Sequence[Stored]]: ...
 
     def keep_images(self, images: Sequence[LoadedImage]) -> None: ...
+
+    def as_kept(self, command: Command) -> Command:
+        """A command without what is hidden from records, as recorded ones are. Blocks. Raises: StoreError."""
 
     def copies(self, run_id: str) -> list[str]:
         """The re-runs of a run. Blocks. Raises: StoreError."""
@@ -148,7 +151,8 @@ class Turns:
 
         Raises: ApiError; BadInput, StoreError.
         """
-        for _ in range(_ATTEMPTS if asked.results else 0):
+        tried = 0
+        while asked.results:
             waiting = await asyncio.to_thread(self._called, asked, caller)
             if waiting is None:
                 break
@@ -156,8 +160,10 @@ class Turns:
             if isinstance(turn, Turn):
                 return turn
             if turn is not None:
-                return await self._branch(turn, asked, caller, cap)
+                return await self._branch(*turn, asked, caller, cap)
             # Another request was quicker: look again what it made of the run.
+            if (tried := tried + 1) == _ATTEMPTS:
+                raise _not_taken_up(waiting.trace.run_id)
         model = self._models.get(asked.model)
         if model is None:
             raise ApiError(
@@ -184,10 +190,15 @@ class Turns:
             cap.check_workers(pool_info(ref, self._settings, request.excluded).workers)
         return self._host.start(request, cap)
 
-    async def _branch(self, request: RunRequest, asked: Asked, caller: Caller, cap: CostCap | None) -> Turn:
-        """Goes on from other results than a run was given; if that was asked before, with the run that did."""
+    async def _branch(
+        self, request: RunRequest, as_kept: RunRequest, asked: Asked, caller: Caller, cap: CostCap | None
+    ) -> Turn:
+        """Goes on from other results than a run was given; if that was asked before, with the run that did.
+
+        ``as_kept``: the request as its record would have it.
+        """
         async with self._branching:
-            run_id = await asyncio.to_thread(self._branch_of, request, caller)
+            run_id = await asyncio.to_thread(self._branch_of, as_kept, caller)
             if run_id is not None:
                 return Turn(self, run_id, 0, caller)
             return Turn(self, await asyncio.to_thread(self._start, request, asked, cap), 0, caller)
@@ -198,8 +209,8 @@ class Turns:
                 trace = self._records.read(run_id)
             except UnknownRun:  # deleted meanwhile
                 continue
-            same = trace.client is not None and trace.overrides.turns == request.overrides.turns
-            if same and _is_of(trace, caller) and not _was_stopped(trace):
+            same = all(getattr(trace, name) == getattr(request, name) for name in ("overrides", *ToldAnew.model_fields))
+            if same and trace.client is not None and _is_of(trace, caller) and not _was_stopped(trace):
                 return run_id
         return None
 
@@ -407,8 +418,9 @@ class Turns:
 
     async def _take_up(
         self, asked: Asked, caller: Caller, waiting: "_Waiting", cap: CostCap | None
-    ) -> Turn | RunRequest | None:
-        """Returns the response that the results bring, or the request of a run that goes on from them.
+    ) -> Turn | tuple[RunRequest, RunRequest] | None:
+        """Returns the response that the results bring, or the request of a run that goes on from them, and the same as
+        its record would have it.
 
         None: another request changed the run meanwhile. Raises: ApiError 400 if some of the results are missing.
         """
@@ -427,11 +439,37 @@ class Turns:
             message = f"No tool output found for {', '.join(missing)}: send the results of all calls together."
             raise ApiError(400, message, code="missing_tool_output", param="messages")
         number = waiting.number_of_wait(group) + 1
-        if waiting.same_as_recorded(group):
+        told, before = await asyncio.to_thread(self._told, trace.run_id, number)
+        says = _says(asked, before)
+        kept = await asyncio.to_thread(self._kept, waiting, says)
+        if kept.same_as_recorded(group) and kept.says == told:
             outcomes = await asyncio.to_thread(self.outcomes, trace.run_id)
             if number < len(outcomes) - 1 or not _was_stopped(trace):
                 return Turn(self, trace.run_id, number, caller)
-        return await asyncio.to_thread(self._other_run, asked, caller, waiting, group)
+        return self._other_run(asked, caller, waiting, group, says), self._other_run(
+            asked, caller, kept, group, kept.says or says
+        )
+
+    def _kept(self, waiting: "_Waiting", says: ToldAnew) -> "_Waiting":
+        """Returns results and what is said with them as records have them, where some texts are hidden. Blocks."""
+        command = ToolResults(run_id=waiting.trace.run_id, results=waiting.results, said=waiting.said, anew=says)
+        kept = self._records.as_kept(command)
+        if not isinstance(kept, ToolResults):
+            raise TypeError(f"a command of kind {kept.kind} was kept for results of tools")
+        return replace(waiting, results=kept.results, said=kept.said, says=kept.anew)
+
+    def _told(self, run_id: str, number: int) -> tuple[ToldAnew, "_Before"]:
+        """Returns what held for the response ``number`` of a run, and what its request went on from. Blocks."""
+        request = self._records.created(run_id).request
+        told = ToldAnew(
+            system=request.system, tools=request.tools, tool_choice=request.tool_choice, rules=request.rules
+        )
+        client, before = request.client, _Before(told.system, {})
+        returned = [s.event for s in self._records.events(run_id) if isinstance(s.event, ev.ToolReturned)]
+        for event in returned[:number]:
+            before = _Before(told.system, {} if client is None else client.echoed)
+            told, client = event.anew or told, event.client or client
+        return told, before
 
     async def _send(self, asked: Asked, caller: Caller, waiting: "_Waiting", ids: Collection[str]) -> bool:
         """Sends results to the run that waits for them. Returns False if another request was quicker."""
@@ -440,7 +478,7 @@ class Turns:
             run_id=run_id,
             results=tuple(result for result in waiting.results if result.call_id in ids),
             said=waiting.said,
-            anew=_anew(asked, waiting.trace),
+            anew=await asyncio.to_thread(self._anew, asked, waiting),
             client=_client_of(asked, self._models.get(asked.model)),
             actor=caller.actor,
             door=caller.door,
@@ -462,8 +500,18 @@ class Turns:
             await events.aclose()
         return False
 
-    def _other_run(self, asked: Asked, caller: Caller, waiting: "_Waiting", group: Collection[str]) -> RunRequest:
-        """Returns a run that goes on from other results than its parent did, where that waited."""
+    def _anew(self, asked: Asked, waiting: "_Waiting") -> ToldAnew | None:
+        """Returns what a request with results tells its run anew, as a handoff to another agent does; None: nothing."""
+        trace = waiting.trace
+        now = _says(asked, _Before(trace.system, {} if trace.client is None else trace.client.echoed))
+        before = ToldAnew(system=trace.system, tools=trace.tools, tool_choice=trace.tool_choice, rules=trace.rules)
+        demands = asked.tool_choice not in ("auto", "none")
+        return now if demands or self._kept(waiting, now).says != before else None
+
+    def _other_run(
+        self, asked: Asked, caller: Caller, waiting: "_Waiting", group: Collection[str], told: ToldAnew
+    ) -> RunRequest:
+        """Returns a run that goes on from other results than its parent did, or told anew, where that waited."""
         trace, given = waiting.trace, []
         results = {result.call_id: result for result in waiting.results}
         for step in trace.steps:
@@ -479,17 +527,31 @@ class Turns:
             "actor": caller.actor,
             "client": _client_of(asked, self._models.get(asked.model)),
             "conversation_id": trace.conversation_id or trace.run_id,
+            **{name: getattr(told, name) for name in ToldAnew.model_fields},
         }
         return request.model_copy(update=more)
 
 
 @dataclass(frozen=True)
+class _Before:
+    """What a request with results goes on from: the system text that held, and what its client's fields were."""
+
+    system: str
+    echoed: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class _Waiting:
-    """A run that called tools, and results that came for it. ``said``: what the client said beside them."""
+    """A run that called tools, and results that came for it.
+
+    Attributes:
+        said: what the client said beside them. says: what it tells the run with them; None: not asked yet.
+    """
 
     trace: RunTrace
     results: tuple[ToolResultPart, ...]
     said: str
+    says: ToldAnew | None = None
 
     def _waits(self) -> list[set[str]]:
         """Returns the calls of each wait of the run, in order: those of one wait returned together."""
@@ -531,7 +593,7 @@ def _one_for_each(results: Collection[ToolResultPart]) -> tuple[ToolResultPart, 
             400,
             f"Two different outputs for {twice}: send one for each call.",
             code="duplicate_tool_output",
-            param="input",
+            param="messages",
         )
     return tuple(results)
 
@@ -549,15 +611,17 @@ def _client_of(asked: Asked, model: ServedModel | None) -> ClientRequest:
     )
 
 
-def _anew(asked: Asked, trace: RunTrace) -> ToldAnew | None:
-    """Returns what a request with results tells its run anew, as a handoff to another agent does; None: nothing."""
+def _says(asked: Asked, before: _Before) -> ToldAnew:
+    """Returns what a request says beside its results. The system messages of a previous response hold on."""
     system = asked.system
-    if asked.previous_response_id is not None and trace.client is not None:
-        system = "\n\n".join(filter(None, (system, input_system(trace.system, trace.client.echoed))))
-    now = ToldAnew(system=system, tools=asked.tools, tool_choice=asked.tool_choice, rules=asked.rules)
-    before = ToldAnew(system=trace.system, tools=trace.tools, tool_choice=trace.tool_choice, rules=trace.rules)
-    demands = asked.tool_choice not in ("auto", "none")
-    return now if now != before or demands else None
+    if asked.previous_response_id is not None:
+        system = "\n\n".join(filter(None, (system, input_system(before.system, before.echoed))))
+    return ToldAnew(system=system, tools=asked.tools, tool_choice=asked.tool_choice, rules=asked.rules)
+
+
+def _not_taken_up(run_id: str) -> ApiError:
+    message = f"Run {run_id} waits for these results and cannot go on here: its page says why."
+    return ApiError(409, message, code="run_not_taken_up", may_retry=False, run_id=run_id)
 
 
 def _was_stopped(trace: RunTrace) -> bool:

@@ -28,13 +28,14 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import THE_PROGRAM, Actor, Caller
 from conductor_core.run.commands import ToolResults
+from conductor_core.run.events import ToolReturned
 from conductor_core.serving import chat, messages, responses
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Began, Ended, Outcome, Summary, Text
 from conductor_core.serving.served_models import ServedModels
 from conductor_core.serving.turns import Turn, Turns
-from storage import open_store
+from storage import Privacy, open_store
 from tests.loopback.serving.fuzz import BODIES
 from tests.support.eventually import eventually
 from tests.support.fakes import Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
@@ -57,7 +58,8 @@ TWO = workflow_of(("b", "Draft: {question}", ()), ("a", "Answer from the draft."
 class World:
     """An endpoint's turns over scripted workers."""
 
-    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch, privacy: Privacy | None = None) -> None:
+        self._privacy = privacy
         self.workers = {name: ScriptedWorker(name) for name in ("a", "b")}
         self.conductor = ScriptedConductor(lists_of(TWO, ("a", "b")))
         pool = pool_of(*self.workers.values())
@@ -68,7 +70,7 @@ class World:
         self.open()
 
     def open(self) -> None:
-        self.store = open_store(self.url)
+        self.store = open_store(self.url, self._privacy)
         self.host = EngineHost(self.store.log, FAST, self.store, carries_on_all=True)
         self.turns = Turns(self.host, self.store, FAST, ServedModels(FAST))
 
@@ -260,6 +262,50 @@ async def test_a_handoff_tells_the_run_anew(world: World) -> None:
     assert [turn.anew is not None for turn in trace.steps[1].turns] == [True, True]
     assert world.store.unproven(first.run_id) == []
     assert world.turns.outcomes(first.run_id) == [first, second, third]
+
+
+async def test_the_same_results_told_otherwise_begin_a_run(world: World) -> None:
+    world.workers["a"].then(calling("weather"), "Take a coat.", "Nimm einen Mantel.")
+    first = await world.ask("Coat?", tools=(WEATHER,), system="Be kind.")
+    await world.ask("Coat?", *answered(first), tools=(WEATHER,), system="Be kind.")
+    other = await world.ask("Coat?", *answered(first), tools=(WEATHER,), system="In German.")
+    trace = world.store.read(other.run_id)
+    assert (other.text, trace.parent_run_id, trace.system) == ("Nimm einen Mantel.", first.run_id, "In German.")
+    assert world.workers["a"].calls[2][0].text == "In German."
+    assert len(world.workers["a"].calls) == 3
+
+
+async def test_what_is_hidden_from_records_does_not_make_results_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(f"sqlite:///{tmp_path / 'hidden.sqlite3'}", monkeypatch, Privacy(redact=frozenset({"mail"})))
+    world.workers["a"].then(calling("weather"), "Take a coat.", "Take a hat.")
+    asked: dict[str, Any] = {"tools": (WEATHER,), "system": "Ask ada@example.org."}
+    first = await world.ask("Coat?", **asked)
+    second = await world.ask("Coat?", *answered(first, "rain, says bob@example.org"), **asked)
+    assert second == await world.ask("Coat?", *answered(first, "rain, says bob@example.org"), **asked)
+    returned = [stored.event for stored in world.store.events(first.run_id) if isinstance(stored.event, ToolReturned)]
+    assert [event.anew for event in returned] == [None]
+    others = [await world.ask("Coat?", *answered(first, "sun, says bob@example.org"), **asked) for _ in range(2)]
+    assert others[0] == others[1]
+    assert len(world.workers["a"].calls) == 3
+    await asyncio.to_thread(world.close)
+
+
+async def test_results_for_a_run_that_cannot_go_on_begin_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.workers["a"].then(calling("weather"))
+    first = await world.ask("Coat?", tools=(WEATHER,))
+
+    def gone(*_: object, **__: object) -> None:
+        raise BadInput("the pool is not there any more")
+
+    monkeypatch.setattr(world.host._opened, "pool", gone)
+    with pytest.raises(ApiError) as refused:
+        await world.ask("Coat?", *answered(first), tools=(WEATHER,))
+    assert (refused.value.status, refused.value.code) == (409, "run_not_taken_up")
+    assert (world.store.read(first.run_id).status, len(world.workers["a"].calls)) == ("waiting", 1)
 
 
 async def test_half_of_the_results_is_refused(world: World) -> None:
