@@ -55,8 +55,10 @@ class _Response:
     """One response as far as it is.
 
     Attributes:
-        spent, parts, known: what the run, each plan and each step had spent before it: tokens, and USD.
-        answered_by: the paths of the calls whose text is the answer, or that called tools, with what they used.
+        spent: the run's tokens before it. parts: tokens and USD of each plan and step before it.
+        begins_answer: whether a piece of the answer came, after which no summary is told.
+        withdrawn: whether another text took the place of one that the client was sent.
+        answers: what the last call of each step used, by its path.
     """
 
     number: int

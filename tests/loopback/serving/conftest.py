@@ -19,6 +19,7 @@ from conductor_core.serving.gateway import Gateway
 from conductor_core.serving.guard import OwnPagesOnly
 from conductor_core.serving.served_models import ServedModel, ServedModels
 from conductor_core.settings import Settings
+from tests.support.eventually import eventually_async
 from tests.support.serving import REQUESTS, FakeKeys, FakeTurns
 
 CHAT = "/v1/chat/completions"
@@ -95,8 +96,7 @@ async def endpoint(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Endpoint]:
     app_ = OwnPagesOnly(endpoint_of(lambda: gateway), names=lambda: settings.allowed_hosts)
     server = uvicorn.Server(uvicorn.Config(app_, port=0, log_level="warning", lifespan="off"))
     serving = asyncio.create_task(server.serve())
-    while not server.started:  # noqa: ASYNC110 - uvicorn tells it by this flag alone
-        await asyncio.sleep(0.005)
+    await eventually_async(lambda: server.started)
     port = server.servers[0].sockets[0].getsockname()[1]
     async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
         try:
