@@ -2,10 +2,7 @@
 
 import json
 import os
-import socket
 import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,9 +11,9 @@ from typing import Any
 
 from tests.support.provider import Call, ScriptedProvider
 from tests.support.scripted_workers import pool_toml, text_of
+from tests.support.served import free_port, stop, until_served
 
 ROOT = Path(__file__).parents[2]
-STARTS_WITHIN_S = 120
 ANY_KEY = "sk-any"
 """No key exists, so any is taken."""
 MODELS = '[[model]]\nid = "house"\naliases = ["claude-house"]\nmax_steps = 1\n'
@@ -77,7 +74,7 @@ def started(workers: ScriptedProvider, folder: Path) -> Iterator[Endpoint]:
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
     }
-    pool, models, log, port = folder / "pool.toml", folder / "models.toml", folder / "serve.log", _free_port()
+    pool, models, log, port = folder / "pool.toml", folder / "models.toml", folder / "serve.log", free_port()
     pool.write_text(pool_toml(workers.url))
     models.write_text(MODELS)
     product = (python, "-m", "conductor_core")
@@ -87,33 +84,10 @@ def started(workers: ScriptedProvider, folder: Path) -> Iterator[Endpoint]:
     with log.open("wb") as written:
         process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=written, stderr=subprocess.STDOUT)
     try:
-        _wait(process, f"{running.url}/models", log)
+        until_served(process, f"{running.url}/models", log)
         yield running
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + STARTS_WITHIN_S
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise RuntimeError(f"the endpoint did not start; the end of its log:\n{log.read_text(errors='replace')[-3000:]}")
+        stop(process)
 
 
 # What is asked.

@@ -3,11 +3,8 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,13 +15,13 @@ from typing import Any
 import pytest
 
 from conductor_core.chat.messages import Price, WorkerSpec
+from tests.support.served import free_port, stop, until_served
 from tests.support.tiny_vision_models import random_vision_model
 
 ROOT = Path(__file__).parents[3]
 LITELLM = ROOT / ".venv-interop" / "bin" / "litellm"
 PYTHON = ROOT / ".venv-interop" / "bin" / "python"
 MODELS = ROOT / ".venv-interop" / "models"
-STARTS_WITHIN_S = 240
 KEY = "sk-Zq81bTtW0pLx7cVn2Rj5Ke9s"
 """The key of a server that lives as long as the tests, on loopback; LiteLLM does not start without one."""
 
@@ -130,13 +127,6 @@ def _litellm_config(servers: Servers) -> str:
     return json.dumps({"model_list": models, "router_settings": {"num_retries": 0, "disable_cooldowns": True}})
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _start(stack: ExitStack, command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     home = log.parent / "home"
     home.mkdir(exist_ok=True)
@@ -146,28 +136,8 @@ def _start(stack: ExitStack, command: list[str], log: Path, environment: dict[st
             command, stdout=told, stderr=subprocess.STDOUT, cwd=log.parent, env=clean | environment
         )
 
-    def stop() -> None:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(10)
-
-    stack.callback(stop)
+    stack.callback(stop, process)
     return process
-
-
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + STARTS_WITHIN_S
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(url, timeout=2):
-                return
-        except OSError:
-            # Nobody yet, or another test's server that had the port for a moment and knows no such address.
-            time.sleep(0.1)
-    pytest.fail(f"the server did not start; the end of its log:\n{log.read_text(errors='replace')[-3000:]}")
 
 
 def _smollm2(folder: Path) -> Path:
@@ -189,7 +159,7 @@ def _started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     config = folder / "litellm.yaml"
     model = random_vision_model(folder / "random-llava")
     planner = _servable_conductor(folder / "planner")
-    servers = Servers(_free_port(), _free_port(), _free_port(), str(model), str(planner))
+    servers = Servers(free_port(), free_port(), free_port(), str(model), str(planner))
     config.write_text(_litellm_config(servers))  # YAML takes JSON
     at = ["--host", "127.0.0.1", "--port"]
     with ExitStack() as stack:
@@ -210,9 +180,9 @@ def _started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         )
         smol = [str(PYTHON), "-c", _LLAMA_CPP, str(_smollm2(folder)), str(servers.llama_port)]
         llama = _start(stack, smol, logs[2], {})
-        _wait(litellm, f"http://127.0.0.1:{servers.litellm_port}/health/liveliness", logs[0])
-        _wait(transformers, f"http://127.0.0.1:{servers.transformers_port}/health", logs[1])
-        _wait(llama, f"http://127.0.0.1:{servers.llama_port}/health", logs[2])
+        until_served(litellm, f"http://127.0.0.1:{servers.litellm_port}/health/liveliness", logs[0])
+        until_served(transformers, f"http://127.0.0.1:{servers.transformers_port}/health", logs[1])
+        until_served(llama, f"http://127.0.0.1:{servers.llama_port}/health", logs[2])
         yield servers
 
 
