@@ -62,6 +62,7 @@ class RunSummary(Frozen):
         imported: whether it came as a file, and this database did not carry it out. imported_answers: whether it reuses
             answers of a run that did. recorded: whether the file is one of this program's own.
         conversation_id: of the run that began the conversation; None: it is in none, or began one.
+        about_run_id: the run that it shadows or judges; None: none.
         named: its plan, or what was changed since its parent (``analysis.changes``). conclusion: of its answer.
             answer_key: equal for answers that say the same. These only where a list asks for them: no table has them,
             so they go with the run's events.
@@ -99,6 +100,7 @@ class RunSummary(Frozen):
     imported_answers: bool = False
     recorded: bool = False
     conversation_id: str | None = None
+    about_run_id: str | None = None
     named: str = ""
     conclusion: Conclusion | None = None
     answer_key: str = ""

@@ -43,7 +43,8 @@ _OF_THE_CALL = ("identity", "output_sha256", "messages", "granted", "withheld")
 _RUN = (
     "run_id", "parent_run_id", "resumed", "batch", "status", "damage", "simulated", "created_at_utc", "actor",
     "door", "purpose", "imported", "imported_answers", "seed", "plan_temperature", "overrides", "task", "images",
-    "turns_before", "system", "tools", "tool_choice", "rules", "client", "conversation_id", "pool", "excluded",
+    "turns_before", "system", "tools", "tool_choice", "rules", "client", "conversation_id",
+    "about_run_id", "tier", "pool", "excluded",
     "redacted", "on_incomplete", "give_question", "conductor", *_PLAN, "steps", "answer", "conclusion", "error",
     "waiting", "gates", "approvals", "refused_commands", "ended_by", "usage", *_SPENT, "duration_ms", "traces_fault",
 )  # fmt: skip

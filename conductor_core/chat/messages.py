@@ -355,6 +355,7 @@ class WorkerSpec(Frozen):
             its answer is incomplete.
         accepts: the kinds of parts that a message to it may have.
         lora: the file of an adapter for the GGUF file that ``model`` names.
+        tools: what it may call of the pool's tool servers: ``SERVER``, or ``SERVER.TOOL`` for one tool.
     """
 
     name: str = Field(min_length=1, max_length=80)
@@ -372,6 +373,7 @@ class WorkerSpec(Frozen):
     fallback: str | None = None
     accepts: tuple[Accepted, ...] = ("text",)
     lora: str | None = None
+    tools: tuple[str, ...] = ()
 
     @property
     def simulated(self) -> bool:
@@ -456,7 +458,7 @@ class Departure(Frozen):
 
 
 class ToolSpec(Frozen):
-    """A tool that workers are offered. The client that brought it carries its calls out.
+    """A tool that workers are offered. Who brought it carries its calls out: a client, or a tool server of the pool.
 
     Attributes:
         parameters: JSON Schema of its arguments, an object.

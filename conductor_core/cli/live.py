@@ -183,6 +183,10 @@ class ProgressView:
             self._say_each(lines(event, trace, self._db))
         elif isinstance(event, ev.ToolReturned):
             self._say(f"the client's tools returned ({len(event.results)})")
+        elif isinstance(event, ev.ToolsListed):
+            listing = event.listing
+            said = listing.fault or f"offers {', '.join(tool.tool for tool in listing.tools) or 'no tool'}"
+            self._say(f"tool server {listing.server}: {one_line(said, 400)}")
         else:
             assert_never(event)
 
@@ -326,6 +330,11 @@ def _step_line(event: ev.StepEvent, trace: RunTrace) -> str | None:
             return f"{head} {call_retried(step, event)}"
         case ev.ToolCalled():
             return f"{head} calls {', '.join(one_line(call.name, 40) for call in event.calls)}"
+        case ev.ToolSent():
+            return f"{head} {one_line(f'{event.server}.{event.tool}', 80)} is called"
+        case ev.ToolRan():
+            called = f"{event.server}.{event.tool}"
+            return f"{head} {one_line(called, 80)}: {event.outcome.replace('_', ' ')} in {seconds(event.duration_ms)}"
         case ev.StepCompleted():
             cut = f" · incomplete ({event.finish_reason})" if event.incomplete and event.ending == "completed" else ""
             spent = spent_on(trace, step)

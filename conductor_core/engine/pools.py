@@ -4,11 +4,12 @@ It also answers what is asked of a pool before a run: fallbacks, who can be give
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from conductor_core.chat.messages import Message, OnIncomplete, Worker, WorkerSpec, images_in
+from conductor_core.chat.tools import ToolServer
 from conductor_core.errors import BadInput
 from conductor_core.files import expand_path, is_file, is_there
 from conductor_core.privacy.masking import GONE, TYPED_KEY, TypedKeys, has_key
@@ -32,6 +33,7 @@ class Pool:
         excluded: names of the workers that were taken out, for the record.
         on_incomplete, give_question: what happens to a step whose answer is incomplete, and whether every step is told
             the task, unless a run says otherwise.
+        tool_servers: by name.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Pool:
     excluded: tuple[str, ...] = ()
     on_incomplete: OnIncomplete = "allow"
     give_question: bool = False
+    tool_servers: Mapping[str, ToolServer] = field(default_factory=dict)
 
     @property
     def specs(self) -> tuple[WorkerSpec, ...]:
@@ -47,7 +50,8 @@ class Pool:
 
     @property
     def info(self) -> PoolInfo:
-        return PoolInfo(name=self.name, workers=self.specs, excluded=self.excluded)
+        tools = tuple(server.spec for server in self.tool_servers.values())
+        return PoolInfo(name=self.name, workers=self.specs, excluded=self.excluded, tools=tools)
 
     @property
     def simulated(self) -> bool:
@@ -82,6 +86,8 @@ class Pool:
     async def aclose(self) -> None:
         for worker in self.workers.values():
             await worker.aclose()
+        for server in self.tool_servers.values():
+            await server.aclose()
 
 
 def read_specs(ref: str, settings: Settings | None = None) -> tuple[WorkerSpec, ...]:

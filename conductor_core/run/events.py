@@ -26,6 +26,7 @@ from conductor_core.chat.messages import (
     Weights,
 )
 from conductor_core.chat.progress import Progress
+from conductor_core.chat.tools import ToolListing, ToolOutcome
 from conductor_core.run.actor import Caused
 from conductor_core.run.request import ClientRequest, Given, RunRequest
 from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput, ToldAnew, ToolTurn
@@ -75,7 +76,7 @@ class Spent(RunEvent):
 
 # Approvals: evidence of what was asked and decided, who decided and when.
 
-ApprovalOf = Literal["plan", "step", "conductor"]
+ApprovalOf = Literal["plan", "step", "conductor", "tool"]
 """What an approval admits: a plan to be carried out, a step to be called, or the Conductor to be asked."""
 
 
@@ -84,10 +85,11 @@ class HeldBack(BaseModel):
 
     Attributes:
         number: counts the requests of this run, from 1.
-        path: the step; for ``plan`` and ``conductor`` the round, ``()`` for the first.
+        path: the step, also for ``tool``; for ``plan`` and ``conductor`` the round, ``()`` for the first.
         rules: the gates that ask for it, as in ``run.created``.
-        identity: digest of what would be carried out: of a step as in ``step.started``, else of the plan or the task.
-        agent, messages: who would be sent what; empty for a plan.
+        identity: digest of what would be carried out: of a step as in ``step.started``, of a call of a tool the id of
+            the call, else of the plan or the task.
+        agent, messages: who would be sent what; empty for a plan. For ``tool`` the tool's name, and its call.
         most: the highest number of tokens that it can use, by estimate. most_usd: its cost; None: unknown.
     """
 
@@ -504,12 +506,56 @@ class StepRetried(RunEvent):
     correction: str = ""
 
 
+class ToolsListed(RunEvent):
+    """What a tool server of the pool offered, before the first step that may call it is asked.
+
+    A server is listed again only if it could not be reached before. ``recorded``: the server cannot be reached, and the
+    tools are those of the run whose answers this one reuses; none of them can be called.
+    """
+
+    kind: Literal["tools.listed"] = "tools.listed"
+    listing: ToolListing
+    recorded: bool = False
+
+
+class ToolSent(RunEvent):
+    """A call is about to leave for a tool server of the pool. The event is durable before a byte leaves.
+
+    ``server``, ``tool``: by the server's own names. ``effects``: whether the tool changes something.
+    """
+
+    kind: Literal["tool.sent"] = "tool.sent"
+    path: Path
+    call_id: str
+    server: str
+    tool: str
+    effects: bool
+
+
+class ToolRan(RunEvent):
+    """What became of a call of a tool server: sent before, or never (``chat.tools.NOT_SENT``).
+
+    ``result``: as the worker is told it. ``duration_ms``: since it was sent. ``size_bytes``: of the whole result.
+    """
+
+    kind: Literal["tool.ran"] = "tool.ran"
+    path: Path
+    server: str
+    tool: str
+    effects: bool
+    outcome: ToolOutcome
+    result: ToolResultPart
+    duration_ms: NonNegativeFloat = 0.0
+    size_bytes: NonNegativeInt = 0
+
+
 class ToolCalled(RunEvent):
-    """A worker called tools that the client brought, instead of answering. It is durable before a call leaves.
+    """A worker called tools instead of answering. It is durable before a call leaves.
 
     Attributes:
         text: what the worker said beside. reasoning: all of it, if some came as text; None: it came apart.
-        calls: with their ids.
+        calls: with their ids. ours: the ids of those that tool servers of the pool carry out; the client brings the
+            results of all others.
         agent: who was asked; None: the step's own worker.
         cost_estimated: as in ``Answered``.
     """
@@ -519,6 +565,7 @@ class ToolCalled(RunEvent):
     text: str = ""
     reasoning: str | None = None
     calls: tuple[ToolCall, ...]
+    ours: tuple[str, ...] = ()
     agent: str | None = None
     model: str | None = None
     usage: Usage = Usage()
@@ -650,6 +697,8 @@ StepEvent = (
     | StepProgress
     | StepRetried
     | ToolCalled
+    | ToolSent
+    | ToolRan
     | StepCompleted
     | StepFailed
     | StepSkipped
@@ -663,12 +712,22 @@ StepEvent = (
 FinalEvent = RunCompleted | RunFailed | RunCancelled | RunInterrupted | RunDenied
 """The last event of a run."""
 
-Event = RunCreated | RunTaken | TextRedacted | PlanEvent | StepEvent | ApprovalEvent | ToolReturned | FinalEvent
+Event = (
+    RunCreated
+    | RunTaken
+    | TextRedacted
+    | PlanEvent
+    | StepEvent
+    | ApprovalEvent
+    | ToolsListed
+    | ToolReturned
+    | FinalEvent
+)
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 """Parses an event from JSON; ``event.model_dump_json()`` is its inverse."""
 
-VOCABULARY = 7
+VOCABULARY = 8
 """The version of these events; 1 in databases of schema 0001. It grows with each release that adds a kind of event or a
 field. Each run records it, so that an older program can tell a run of a newer version from a damaged one."""
 

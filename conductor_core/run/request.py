@@ -214,7 +214,7 @@ def _renumbered(each: Sequence[_Named], number_now: Callable[[int], int | None])
 
 # Gates.
 
-FORMS = "plan, steps, step:N, usd:X or provider:NAME"
+FORMS = "plan, steps, step:N, usd:X, provider:NAME or tools"
 
 
 class Gate(Frozen):
@@ -223,10 +223,11 @@ class Gate(Frozen):
     Attributes:
         rule: ``plan`` asks before any worker of the first plan is called; ``steps`` before every step; ``step`` before
             the step ``number`` of the first plan; ``usd`` when the highest possible cost exceeds ``usd``, or cannot be
-            told; ``provider`` before anything goes to ``provider``: a provider's kind, or a server's host.
+            told; ``provider`` before anything goes to ``provider``: a provider's kind, or a server's host;
+            ``tools`` before each call of a tool that has effects.
     """
 
-    rule: Literal["plan", "steps", "step", "usd", "provider"]
+    rule: Literal["plan", "steps", "step", "usd", "provider", "tools"]
     number: NonNegativeInt | None = None
     usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     provider: str | None = None
@@ -305,6 +306,9 @@ USUAL_TEMPERATURE = 0.7
 REPLAY_PURPOSE = "blame"
 """The purpose of a run that replays another to find what decided its answer. Lists of a person's runs leave it out."""
 TOUR_PURPOSE = "tour"
+PASS_PURPOSE, SHADOW_PURPOSE, JUDGE_PURPOSE = "pass-through", "shadow", "judge"
+"""The purposes of a client's request that was forwarded unchanged; of the Conductor's run of the same request, which
+the client never sees; and of the question to a worker which of two answers is better."""
 LEAST_PLANS, USUAL_PLANS, MOST_PLANS = 2, 4, 8
 """How many plans can be asked for at once, for one task."""
 
@@ -326,6 +330,22 @@ class ClientRequest(Frozen):
     summaries: bool = True
     previous_response_id: str | None = None
     echoed: Mapping[str, Any] = Field(default_factory=dict)
+
+
+class TierChoice(Frozen):
+    """Why a request went to one cheap worker, or to the Conductor.
+
+    Attributes:
+        easy: whether it went to the cheap ``worker``.
+        probability: that the cheap worker's answer is good enough, as the classifier says.
+        threshold: from which on a request is easy. classifier_sha256: of the classifier's file.
+    """
+
+    easy: bool
+    worker: str
+    probability: Annotated[float, Field(ge=0, le=1)]
+    threshold: Annotated[float, Field(ge=0, le=1)]
+    classifier_sha256: str = ""
 
 
 class WhatIsAsked(BaseModel):
@@ -351,6 +371,8 @@ class WhatIsAsked(BaseModel):
         rules: what the answer has to be.
         client: how the request came to the endpoint; None: it did not.
         conversation_id: of the run that began the conversation; None: it is in none, or begins one.
+        about_run_id: the run that this one shadows or judges, see ``SHADOW_PURPOSE``.
+        tier: why a tiered model of the endpoint chose who answers; None: it was not chosen so.
     """
 
     task: str
@@ -375,6 +397,8 @@ class WhatIsAsked(BaseModel):
     rules: AnswerRules = AnswerRules()
     client: ClientRequest | None = None
     conversation_id: str | None = None
+    about_run_id: str | None = None
+    tier: TierChoice | None = None
 
     @property
     def caller(self) -> Caller:

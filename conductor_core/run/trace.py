@@ -3,7 +3,7 @@
 ``RunTrace`` is the state of a run, its rounds and its steps. ``fold`` makes it from the events, approvals included.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Literal, assert_never, get_args
@@ -20,6 +20,7 @@ from conductor_core.chat.messages import (
     Packed,
     Price,
     ToolCall,
+    ToolResultPart,
     Usage,
     sum_of_costs,
 )
@@ -29,7 +30,7 @@ from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
 from conductor_core.run.events import Event
 from conductor_core.run.request import Given, RunRequest, WhatIsAsked
-from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput, ToolTurn, label
+from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput, ToolRun, ToolTurn, label
 from conductor_core.workflow.edits import Origins, compare
 from conductor_core.workflow.model import AccessList, Fault, Workflow
 
@@ -117,9 +118,16 @@ class StepTrace(Paid, ev.AnswerParts):
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
-        """The calls of tools whose results the step waits for."""
-        waits = self.status == "running" and self.turns and self.turns[-1].results is None
-        return self.turns[-1].calls if waits else ()
+        """The calls of tools whose results the step waits for, of the client alone."""
+        if not self.turn_is_open:
+            return ()
+        turn = self.turns[-1]
+        return tuple(call for call in turn.open_calls if call.call_id not in turn.ours)
+
+    @property
+    def turn_is_open(self) -> bool:
+        """Whether results of tools are still missing, the client's or those of the pool's tool servers."""
+        return self.status == "running" and bool(self.turns) and self.turns[-1].results is None
 
     @property
     def shown_status(self) -> str:
@@ -227,6 +235,8 @@ class Approval(Mutable, ev.HeldBack):
         """Words for what waits: ``step 2``, ``the plan``, ``the Conductor's answer for step 2``."""
         if self.of == "step":
             return f"step {label(self.path)}"
+        if self.of == "tool":
+            return f"the call of {self.agent} by step {label(self.path)}"
         what = "the plan" if self.of == "plan" else "the question to the Conductor"
         return f"{what} of step {label(self.path)}" if self.path else what
 
@@ -242,6 +252,7 @@ class RunTrace(Paid, WhatIsAsked):
         waiting_since_utc: None unless the run waits.
         clock_zero_utc: when the run's clock showed zero, or would have, had it not stood while the run waited.
         redacted: how many passages were hidden before the record was stored, by what they were.
+        listings: of the pool's tool servers that were asked so far, by their names.
         traces, traces_fault: where OpenTelemetry traces went; why not all spans did, as known when the run ended.
         broken_off, broken_off_usd: the estimated share of ``usage`` and ``known_usd`` of calls that the run's end cut.
             They are in the figures of their steps and plans, too.
@@ -274,6 +285,7 @@ class RunTrace(Paid, WhatIsAsked):
     clock_zero_utc: datetime
     last_at_ms: float = 0.0
     redacted: dict[str, int] = Field(default_factory=dict)
+    listings: dict[str, ev.ToolsListed] = Field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
@@ -494,6 +506,8 @@ def apply(trace: RunTrace, event: Event) -> None:
         apply_approval(trace, event)
     elif isinstance(event, ev.ToolReturned):
         _apply_results(trace, event)
+    elif isinstance(event, ev.ToolsListed):
+        trace.listings = trace.listings | {event.listing.server: event}
     elif isinstance(event, ev.RunTaken):
         if trace.status not in AT_REST:
             raise ValueError("only a run that is queued or waits can be resumed")
@@ -664,10 +678,12 @@ def _apply_step(trace: RunTrace, event: ev.StepEvent) -> None:
             step.output, step.reasoning, step.first_token_ms = "", "", None
             _spend_on_step(trace, step, event.agent, event.usage, event.cost_usd, at_list_price=bool(event.cost_usd))
         case ev.ToolCalled():
-            turn = {name: getattr(event, name) for name in ("text", "calls", "agent", "usage", "cost_usd")}
+            turn = {name: getattr(event, name) for name in ("text", "calls", "ours", "agent", "usage", "cost_usd")}
             step.turns = (*step.turns, ToolTurn(called_ms=event.at_ms, called_at_utc=event.at_utc, **turn))
             step.output = ""
             _spend_on_step(trace, step, event.agent, event.usage, event.cost_usd, at_list_price=event.cost_estimated)
+        case ev.ToolSent() | ev.ToolRan():
+            _apply_tool(step, event)
         case ev.StepCompleted():
             step.status = event.ending
             _apply_answer(step, event)
@@ -711,6 +727,33 @@ def _apply_reused(step: StepTrace, event: ev.StepReused) -> None:
     step.reused_from = ReusedFrom(run_id=event.source_run_id, path=event.source_path, imported=event.source_imported)
 
 
+def _apply_tool(step: StepTrace, event: ev.ToolSent | ev.ToolRan) -> None:
+    """Raises: ValueError if the step's last turn has no such call that waits."""
+    call_id = event.call_id if isinstance(event, ev.ToolSent) else event.result.call_id
+    turn = step.turns[-1] if step.turns else None
+    if turn is None or call_id not in turn.ours or all(call.call_id != call_id for call in turn.open_calls):
+        raise ValueError(f"step {label(step.path)} has no open call {call_id} of a tool server")
+    known = turn.ran_of(call_id)
+    what = {"call_id": call_id, "server": event.server, "tool": event.tool, "effects": event.effects}
+    if isinstance(event, ev.ToolSent):
+        ran = ToolRun(**what, sent_at_utc=event.at_utc, sent_ms=event.at_ms)
+    else:
+        ended = {"outcome": event.outcome, "duration_ms": event.duration_ms, "size_bytes": event.size_bytes}
+        ran = ToolRun(**what, **ended) if known is None else known.model_copy(update=ended)
+    others = tuple(each for each in turn.ran if each.call_id != call_id)
+    turn = turn.model_copy(update={"ran": (*others, ran)})
+    if isinstance(event, ev.ToolRan):
+        turn = _with_results(turn, (event.result,), event)
+    step.turns = (*step.turns[:-1], turn)
+
+
+def _with_results(turn: ToolTurn, results: Sequence[ToolResultPart], event: Event) -> ToolTurn:
+    done = turn.with_results(results)
+    if done.results is None:
+        return done
+    return done.model_copy(update={"returned_ms": event.at_ms, "returned_at_utc": event.at_utc})
+
+
 def _apply_results(trace: RunTrace, event: ev.ToolReturned) -> None:
     """Raises: ValueError if the results are not those of the calls that the run waits for."""
     waiting = [step for step in trace.walk() if step.open_calls]
@@ -721,14 +764,8 @@ def _apply_results(trace: RunTrace, event: ev.ToolReturned) -> None:
     results = {result.call_id: result for result in event.results}
     for step in waiting:
         brought = tuple(results[call.call_id] for call in step.open_calls)
-        done = {
-            "results": brought,
-            "said": event.said,
-            "anew": event.anew,
-            "returned_ms": event.at_ms,
-            "returned_at_utc": event.at_utc,
-        }
-        step.turns = (*step.turns[:-1], step.turns[-1].model_copy(update=done))
+        turn = _with_results(step.turns[-1], brought, event)
+        step.turns = (*step.turns[:-1], turn.model_copy(update={"said": event.said, "anew": event.anew}))
     if event.client is not None:
         trace.client = event.client
     if (anew := event.anew) is not None:

@@ -19,6 +19,7 @@ from conductor_core.chat.messages import (
     Usage,
     WorkerSpec,
 )
+from conductor_core.chat.tools import ToolOutcome, ToolServerSpec
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Caused
 from conductor_core.workflow.model import Frozen
@@ -54,12 +55,36 @@ class ToldAnew(Frozen):
         return (*told, *(before[1:] if before and before[0].role == "system" else before))
 
 
+class ToolRun(Frozen):
+    """A call that a tool server of the pool was to carry out.
+
+    Attributes:
+        server, tool: by the server's own names. effects: whether the tool changes something.
+        outcome: None: it was sent, and has not ended.
+        sent_at_utc: None: it was never sent. sent_ms: when, by the run's clock.
+        duration_ms: of the call. size_bytes: of the whole result.
+    """
+
+    call_id: str
+    server: str
+    tool: str
+    effects: bool
+    outcome: ToolOutcome | None = None
+    sent_at_utc: AwareDatetime | None = None
+    sent_ms: NonNegativeFloat | None = None
+    duration_ms: NonNegativeFloat | None = None
+    size_bytes: NonNegativeInt = 0
+
+
 class ToolTurn(Frozen):
     """One turn of a step whose worker called tools instead of answering, and what they brought.
 
     Attributes:
         text: what the worker said beside. calls: with the ids by which their results come.
-        results: in any order; None: they are waited for. said: what the client added to them.
+        ours: the ids of the calls that tool servers of the pool carry out; all others are the client's.
+        ran: what became of those, in the order in which they were sent.
+        partial: the results that are there while others are waited for.
+        results: of all calls, in any order; None: some are waited for. said: what the client added to them.
         anew: what the client told anew with them; None: nothing.
         agent: who was asked; None: the step's own worker.
         called_ms, returned_ms: when, by the run's clock, which stands while the run waits.
@@ -68,6 +93,9 @@ class ToolTurn(Frozen):
 
     text: str = ""
     calls: tuple[ToolCall, ...]
+    ours: tuple[str, ...] = ()
+    ran: tuple[ToolRun, ...] = ()
+    partial: tuple[ToolResultPart, ...] = ()
     results: tuple[ToolResultPart, ...] | None = None
     said: str = ""
     anew: ToldAnew | None = None
@@ -78,6 +106,22 @@ class ToolTurn(Frozen):
     returned_ms: NonNegativeFloat | None = None
     called_at_utc: AwareDatetime | None = None
     returned_at_utc: AwareDatetime | None = None
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """The calls whose results are not there, the client's and ours."""
+        there = {result.call_id for result in (self.partial if self.results is None else self.results)}
+        return tuple(call for call in self.calls if call.call_id not in there)
+
+    def ran_of(self, call_id: str) -> ToolRun | None:
+        return next((each for each in self.ran if each.call_id == call_id), None)
+
+    def with_results(self, more: Sequence[ToolResultPart]) -> "ToolTurn":
+        """Returns the turn with further results; it has ``results`` as soon as none is missing."""
+        there = (*self.partial, *more)
+        whole = {result.call_id for result in there} >= {call.call_id for call in self.calls}
+        changed = {"partial": (), "results": there} if whole else {"partial": there}
+        return self.model_copy(update=changed)
 
     @property
     def waited_ms(self) -> float | None:
@@ -115,11 +159,15 @@ class Limits(Frozen):
 
 
 class PoolInfo(Frozen):
-    """The pool as it was when the run began. ``excluded``: the pool's workers that this run may not use."""
+    """The pool as it was when the run began. ``excluded``: the pool's workers that this run may not use.
+
+    ``tools``: its tool servers.
+    """
 
     name: str
     workers: tuple[WorkerSpec, ...]
     excluded: tuple[str, ...] = ()
+    tools: tuple[ToolServerSpec, ...] = ()
 
     def without(self, names: Collection[str]) -> "PoolInfo":
         """Leaves out the workers named. Raises: BadInput for a name that is not there, or if none is left."""
@@ -129,7 +177,8 @@ class PoolInfo(Frozen):
         left = tuple(spec for spec in self.workers if spec.name not in names)
         if not left:
             raise BadInput(f"no worker of the pool {self.name} is left: all are excluded")
-        return PoolInfo(name=self.name, workers=left, excluded=(*self.excluded, *dict.fromkeys(names)))
+        excluded = (*self.excluded, *dict.fromkeys(names))
+        return PoolInfo(name=self.name, workers=left, excluded=excluded, tools=self.tools)
 
 
 class Alternative(Frozen):

@@ -358,6 +358,14 @@ BEGIN SELECT RAISE(ABORT, 'deleted responses are only ever added'); END
 """
 
 
+_ABOUT = """\
+-- about_run_id: the run that this one shadows or judges; NULL: it is about none.
+ALTER TABLE runs ADD COLUMN about_run_id TEXT
+
+CREATE INDEX ix_runs_about_run_id ON runs (about_run_id) WHERE about_run_id IS NOT NULL
+"""
+
+
 def _add_service_keys(cursor: sqlite3.Cursor) -> None:
     _execute(cursor, _SERVICE_KEYS)
 
@@ -366,12 +374,16 @@ def _add_conversations(cursor: sqlite3.Cursor) -> None:
     _execute(cursor, _CONVERSATIONS)
 
 
+def _add_about(cursor: sqlite3.Cursor) -> None:
+    _execute(cursor, _ABOUT)
+
+
 def _execute(cursor: sqlite3.Cursor, statements: str) -> None:
     for statement in statements.strip().split("\n\n"):
         cursor.execute(statement)
 
 
-CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = (_add_service_keys, _add_conversations)
+CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = (_add_service_keys, _add_conversations, _add_about)
 """The first makes version 18 of version 17, and so on. None of them is edited later."""
 HEAD = f"{BASELINE + len(CHANGES):04}"
 """The version that this program reads and writes."""

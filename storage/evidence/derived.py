@@ -98,9 +98,11 @@ def erased_row(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> 
     rows = _rows(connection, "SELECT * FROM runs WHERE run_id = ?", run_id)
     if not rows:
         return ()
-    # Records of before there were conversations have a digest without them.
-    conversation = rows[0].get("conversation_id")
-    return [rows[0].get(name) for name in _ERASED] + ([] if conversation is None else [conversation])
+    # Records of before there were conversations, and runs about other runs, have a digest without them.
+    later = [rows[0].get(name) for name in ("conversation_id", "about_run_id")]
+    while later and later[-1] is None:
+        later.pop()
+    return [rows[0].get(name) for name in _ERASED] + later
 
 
 def check_removals(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:

@@ -227,6 +227,7 @@ def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
         "simulated": trace.simulated,
         "plan_only": trace.plan_only,
         "conversation_id": trace.conversation_id,
+        "about_run_id": trace.about_run_id,
         **{f"batch_{name}": getattr(trace.batch, name, None) for name in ("id", "row", "name", "size")},
     }
 

@@ -192,7 +192,7 @@ def _duration_ms(step: StepTrace, trace: RunTrace) -> float:
     return max(trace.last_at_ms - step.started_ms, 0.0)
 
 
-_RunAlone = ev.RunCreated | ev.RunTaken | ev.TextRedacted | ev.PlanDelta | ev.PlanProgress
+_RunAlone = ev.RunCreated | ev.RunTaken | ev.TextRedacted | ev.PlanDelta | ev.PlanProgress | ev.ToolsListed
 MessageJson = dict[str, Any]
 
 _MOST_DRAFTED = 32  # steps of a draft: no limit allows more in a plan

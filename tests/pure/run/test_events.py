@@ -7,8 +7,9 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from conductor_core.chat.messages import ToolCall, ToolResultPart, Usage
+from conductor_core.chat.messages import ToolCall, ToolResultPart, ToolSpec, Usage
 from conductor_core.chat.progress import Progress
+from conductor_core.chat.tools import OfferedTool, ToolListing
 from conductor_core.run import events as ev
 from conductor_core.run.events import EVENT, FINAL_KINDS, KINDS, VOCABULARY, Event, TakenOut
 from conductor_core.run.request import Given
@@ -18,6 +19,7 @@ from tests.support.run_events import TWO_STEPS, created, planned, run_completed,
 
 SHARED = SharedOutput(path=(0,), agent="solver", sha256="ab", characters=2, tokens=1)
 FAULT = Fault(code="unknown_agent", message="no agent 9", step=1, field="agent", line=2, column=3)
+READ = OfferedTool(server="files", tool="read", spec=ToolSpec(name="files__read"), effects=False)
 EXAMPLES: list[Event] = [
     created("r"),
     *planned("r"),
@@ -25,6 +27,17 @@ EXAMPLES: list[Event] = [
     ev.PlanRejected(run_id="r", raw="[", faults=(FAULT,), will_retry=True),
     ev.PlanEdited(run_id="r", door="page", before=TWO_STEPS, after=TWO_STEPS, origins=(0, 1)),
     step_started("r", 0, 1).model_copy(update={"granted": (SHARED,), "withheld": (SHARED,)}),
+    ev.ToolsListed(run_id="r", listing=ToolListing(server="files", kind="stdio", where="files-server", tools=(READ,))),
+    ev.ToolSent(run_id="r", path=(0,), call_id="call_r_0", server="files", tool="read", effects=False),
+    ev.ToolRan(
+        run_id="r",
+        path=(0,),
+        server="files",
+        tool="read",
+        effects=False,
+        outcome="returned",
+        result=ToolResultPart(call_id="call_r_0", text="x"),
+    ),
     ev.PlanProgress(run_id="r", progress=Progress(phase="loading", done=1, total=2)),
     ev.StepProgress(run_id="r", path=(0,), progress=Progress(phase="writing", done=1, total=2, per_s=3.5)),
     ev.StepDelta(run_id="r", path=(0, 1), text="x\x00</script>\u2028", reasoning=True),

@@ -42,7 +42,7 @@ COVERED = (
         "run_id sequence created_at_utc status task door conductor pool parent_run_id simulated plan_only topology "
         "agents steps steps_completed steps_reused steps_failed input_tokens output_tokens cost_usd duration_ms error "
         "batch_id batch_row known_usd cost_estimated actor purpose asked_for imported imported_answers recorded "
-        "batch_name batch_size conversation_id",
+        "batch_name batch_size conversation_id about_run_id",
         ROW,
     ),
     Covered(
