@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -33,11 +33,13 @@ _ANSWERS_IN_S = 2.0
 """How long a server may take to answer anything at all once a call was given up, before its connection is closed."""
 _MOST_PAGES = 50
 
-Result = TypeVar("Result")
-
 
 class Unreachable(Exception):
     """Nothing was sent: the server could not be reached, or refused. Says why."""
+
+
+class Silent(Unreachable):
+    """The server did not answer in time."""
 
 
 class BrokeOff(Exception):
@@ -49,7 +51,8 @@ class Failed(Exception):
 
 
 _status: ContextVar[list[int]] = ContextVar("status")
-"""Takes the HTTP statuses of the replies to what the current task sends."""
+"""Takes the HTTP statuses of the replies to what the current task sends; ``_NO_REPLY`` for one that is no message."""
+_NO_REPLY = 0
 
 
 class _Open:
@@ -114,13 +117,16 @@ class Connection:
         # Not by call_tool of the library: it checks results by a pattern of the server's, which may take for ever.
         anything = TypeAdapter(dict[str, Any])
         try:
-            return await self._asked(opened, lambda client: client.session.send_request(request, anything))
+            result: dict[str, Any] = await self._asked(
+                opened, lambda client: client.session.send_request(request, anything)
+            )
         except (TimeoutError, asyncio.CancelledError):
             self._check_soon(opened)
             raise
         except BrokeOff:
             self._give_up(opened)
             raise
+        return result
 
     @property
     def name(self) -> str:
@@ -141,18 +147,18 @@ class Connection:
         from mcp_types import CONNECTION_CLOSED, PARSE_ERROR
         from pydantic import ValidationError
 
-        assert opened.client is not None
+        client = cast("mcp.Client", opened.client)
         statuses: list[int] = []
         token = _status.set(statuses)
         self._calls += 1
         try:
             async with asyncio.timeout(self._spec.timeout_s):
-                return await ask(opened.client)
+                return await ask(client)
         except MCPError as error:
             status = statuses[-1] if statuses else 200
             if status in _REFUSALS or 300 <= status < 400:
                 raise Unreachable(self._refused(status, error.message)) from None
-            if status >= 500 or error.code in (CONNECTION_CLOSED, PARSE_ERROR):
+            if status >= 500 or status in (202, _NO_REPLY) or error.code in (CONNECTION_CLOSED, PARSE_ERROR):
                 why = f"HTTP {status}" if status >= 400 else one_line(error.message)
                 raise BrokeOff(self._broken(opened, why)) from None
             raise Failed(one_line(error.message) or f"error {error.code}") from None
@@ -195,6 +201,8 @@ class Connection:
             raise Unreachable(f"{self.name}: {fault}")
         try:
             return await self._connect_as("auto")
+        except Silent:
+            raise
         except Unreachable:
             # Some older servers end when they are first asked which protocol they speak.
             if self._spec.kind == "http":
@@ -211,7 +219,7 @@ class Connection:
         except TimeoutError:
             await _stopped(opened.task)
             words = words_of(opened.notes)
-            raise Unreachable(f"{self.name} did not answer within {self._spec.timeout_s:g} s{words}") from None
+            raise Silent(f"{self.name} did not answer within {self._spec.timeout_s:g} s{words}") from None
         except asyncio.CancelledError:
             opened.task.cancel()
             raise
@@ -326,7 +334,6 @@ async def _http(spec: ToolServerSpec) -> "AsyncGenerator[TransportStreams]":
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    assert spec.url is not None
     # What is compressed may be any size once it is not.
     headers = {"Accept-Encoding": "identity"}
     if spec.token_env is not None:
@@ -335,7 +342,7 @@ async def _http(spec: ToolServerSpec) -> "AsyncGenerator[TransportStreams]":
     hooks = {"response": [_bounded]}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False, event_hooks=hooks) as client,
-        streamable_http_client(spec.url, http_client=client, max_sse_event_size=MOST_MESSAGE_BYTES) as streams,
+        streamable_http_client(str(spec.url), http_client=client, max_sse_event_size=MOST_MESSAGE_BYTES) as streams,
     ):
         yield streams
 
@@ -344,11 +351,13 @@ async def _bounded(response: "httpx2.Response") -> None:
     """Notes the status of a reply, and bounds what is read of it."""
     import httpx2
 
+    kind = response.headers.get("content-type", "").lower()
     if (statuses := _status.get(None)) is not None:
-        statuses.append(response.status_code)
+        of_the_protocol = kind.startswith(("application/json", "text/event-stream"))
+        statuses.append(response.status_code if response.status_code != 200 or of_the_protocol else _NO_REPLY)
     if response.headers.get("content-encoding", "identity") != "identity":
         raise httpx2.StreamError("it sent a compressed reply, which was not asked for")
-    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+    if not kind.startswith("text/event-stream"):
         response.stream = _stream_of_at_most(response.stream)
 
 

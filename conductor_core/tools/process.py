@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from conductor_core.chat.tools import ToolServerSpec
 from conductor_core.privacy.masking import one_line
@@ -90,9 +90,9 @@ async def started(spec: ToolServerSpec, notes: Notes) -> "AsyncGenerator[Transpo
     told, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_tell = anyio.create_memory_object_stream[SessionMessage](0)
     tasks = [
-        asyncio.create_task(_read(process, told, notes)),
-        asyncio.create_task(_write(process, to_tell, told)),
-        asyncio.create_task(_hear(process, notes)),
+        asyncio.create_task(_read(cast(asyncio.StreamReader, process.stdout), told, notes)),
+        asyncio.create_task(_write(cast(asyncio.StreamWriter, process.stdin), to_tell, told)),
+        asyncio.create_task(_hear(cast(asyncio.StreamReader, process.stderr), notes)),
     ]
     try:
         yield incoming, outgoing
@@ -102,16 +102,15 @@ async def started(spec: ToolServerSpec, notes: Notes) -> "AsyncGenerator[Transpo
         await asyncio.shield(asyncio.create_task(_end(process, tasks, life_in)))
 
 
-async def _read(process: asyncio.subprocess.Process, told: Any, notes: Notes) -> None:
+async def _read(stdout: asyncio.StreamReader, told: Any, notes: Notes) -> None:
     import anyio
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter
 
-    assert process.stdout is not None
     try:
         while True:
             try:
-                line = await process.stdout.readline()
+                line = await stdout.readline()
             except ValueError:
                 notes.fault = f"it sent a message of more than {MOST_MESSAGE_BYTES // 1024**2} MB"
                 return
@@ -132,32 +131,29 @@ async def _read(process: asyncio.subprocess.Process, told: Any, notes: Notes) ->
         told.close()
 
 
-async def _write(process: asyncio.subprocess.Process, to_tell: Any, told: Any) -> None:
+async def _write(stdin: asyncio.StreamWriter, to_tell: Any, told: Any) -> None:
     import anyio
 
-    assert process.stdin is not None
     try:
         async for each in to_tell:
             line = each.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
-            process.stdin.write(line.encode("utf-8", "replace"))
-            await process.stdin.drain()
+            stdin.write(line.encode("utf-8", "replace"))
+            await stdin.drain()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
         told.close()  # so that nobody waits for an answer
 
 
-async def _hear(process: asyncio.subprocess.Process, notes: Notes) -> None:
-    assert process.stderr is not None
+async def _hear(stderr: asyncio.StreamReader, notes: Notes) -> None:
     with suppress(OSError):
-        while piece := await process.stderr.read(65536):
+        while piece := await stderr.read(65536):
             notes.heard(piece)
 
 
 async def _end(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[None]], life: int) -> None:
     """Closes the server's input, asks it to end, and kills its group: each if it has not ended by then."""
-    assert process.stdin is not None
     try:
         with suppress(OSError):
-            process.stdin.close()
+            cast(asyncio.StreamWriter, process.stdin).close()
         for ask in (signal.SIGTERM, signal.SIGKILL):
             with suppress(TimeoutError):
                 await asyncio.wait_for(_ended(process), _STOPS_IN_S)
@@ -177,7 +173,7 @@ async def _end(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
     """Waits until the process has ended. ``Process.wait`` would also wait for whoever holds its pipes."""
-    while process.returncode is None:
+    while process.returncode is None:  # noqa: ASYNC110  nothing tells of it
         await asyncio.sleep(0.01)
 
 

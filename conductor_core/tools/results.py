@@ -51,13 +51,13 @@ def _parts(content: Sequence[Any]) -> Iterator[tuple[str, int, bool]]:
         elif kind in ("image", "audio"):
             yield _described(str(kind), part, size := _decoded(part.get("data"))), size, False
         elif kind == "resource_link":
-            size = part.get("size")
+            told = part.get("size")
             words = _words(part, "name", "uri", "mimeType")
-            yield f"[a link to a resource: {words}{f', {size:,} bytes' if isinstance(size, int) else ''}]", 0, False
+            yield f"[a link to a resource: {words}{f', {told:,} bytes' if isinstance(told, int) else ''}]", 0, False
         elif kind == "resource" and isinstance(inner := part.get("resource"), Mapping):
-            if isinstance(text := inner.get("text"), str):
-                size = len(text.encode("utf-8", "replace"))
-                yield f"{_described('resource', inner, size)}\n{text}", size, True
+            if isinstance(within := inner.get("text"), str):
+                size = len(within.encode("utf-8", "replace"))
+                yield f"{_described('resource', inner, size)}\n{within}", size, True
             else:
                 yield _described("resource", inner, size := _decoded(inner.get("blob"))), size, False
         else:
