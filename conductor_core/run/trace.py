@@ -27,7 +27,7 @@ from conductor_core.chat.messages import (
     sum_of_costs,
 )
 from conductor_core.chat.progress import Progress
-from conductor_core.chat.tools import called_name
+from conductor_core.chat.tools import OfferedTool, called_name
 from conductor_core.errors import StoreError
 from conductor_core.formats import effects_word
 from conductor_core.run import events as ev
@@ -323,6 +323,11 @@ class RunTrace(Paid, WhatIsAsked):
     def tools_called(self) -> int:
         """How many tools were called so far, in all steps."""
         return sum(len(turn.calls) for step in self.walk() for turn in step.turns if step.reused_from is None)
+
+    def offered(self, name: str) -> OfferedTool | None:
+        """Returns the tool of a tool server that workers call by this name; None: no listing has it."""
+        tools = (tool for listed in self.listings.values() for tool in listed.listing.tools)
+        return next((tool for tool in tools if tool.spec.name == name), None)
 
     @property
     def waits_for(self) -> Literal["approval", "tool_results"]:

@@ -203,7 +203,8 @@ def test_results_of_the_client_and_of_tool_servers_go_to_the_next_call_together(
     clients = tool_call("r", 7, "clock")
     said = ev.ToolReturned(run_id="r", results=(ToolResultPart(call_id="call_r_7", text="noon"),), said="Hurry.")
     ran = tool_ran("r", WRITE, "wrote it")
-    for results in ([said, ran], [ran, said]):
+    both: tuple[tuple[ev.Event, ev.Event], ...] = ((said, ran), (ran, said))
+    for results in both:
         asked = [*begun("r"), tools_called("r", [WRITE], clients=[clients]), tool_sent("r", WRITE), *results]
         found = calls(asked)
         assert [(call.agent, call.provider) for call in found[2:4]] == [("clock", "client"), ("files.write", "mcp")]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 from conductor_core.chat.tools import ToolOutcome
+from conductor_core.formats import EFFECTS, TOOL_OUTCOMES
 from conductor_core.run.trace import RunStatus, StepStatus
 from pages.components.style import formats
 
@@ -30,6 +31,6 @@ def test_a_step_is_called_the_same_in_its_card_and_in_the_timeline() -> None:
 
 
 def test_what_became_of_a_call_of_a_tool_is_called_the_same_on_the_page_and_in_the_terminal() -> None:
-    assert table("TOOL_OUTCOME") == formats.TOOL_OUTCOMES
-    assert set(formats.TOOL_OUTCOMES) == set(get_args(ToolOutcome))
-    assert table("EFFECTS") == {str(effects).lower(): each for effects, each in formats.EFFECTS.items()}
+    assert table("TOOL_OUTCOME") == TOOL_OUTCOMES
+    assert set(TOOL_OUTCOMES) == set(get_args(ToolOutcome))
+    assert table("EFFECTS") == {str(effects).lower(): each for effects, each in EFFECTS.items()}
