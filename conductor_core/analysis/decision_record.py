@@ -11,7 +11,7 @@ from conductor_core.analysis.compare import compare_plans, compare_runs
 from conductor_core.analysis.conclusion import conclude
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
 from conductor_core.chat.messages import ConductorInfo, Message, Usage
-from conductor_core.chat.tools import called_name
+from conductor_core.chat.tools import called_name, dotted
 from conductor_core.formats import APIS, TOOL_OUTCOMES, effects_word, seconds, size_in_bytes
 from conductor_core.providers.servers import server_of
 from conductor_core.run import events as ev
@@ -259,7 +259,7 @@ def _tool_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
             took = f" after {seconds(ran.duration_ms)}" if ran.duration_ms else ""
             size = f", {size_in_bytes(ran.size_bytes)}" if ran.size_bytes else ""
             told = "no result is recorded" if ran.outcome is None else f"{TOOL_OUTCOMES[ran.outcome][1]}{took}{size}"
-            yield f"{ran.server}.{ran.tool} ({effects_word(ran.effects)}), {call.call_id}: {told}"
+            yield f"{dotted(ran.server, ran.tool)} ({effects_word(ran.effects)}), {call.call_id}: {told}"
 
 
 def _question(round_: RoundContext | None, step: StepTrace) -> CellState:
@@ -462,8 +462,8 @@ def _settings(trace: RunTrace) -> Iterator[tuple[str, str]]:
     yield "Pool", trace.pool.name
     for server, listed in trace.listings.items():
         tools = ", ".join(f"{tool.tool} ({effects_word(tool.effects)})" for tool in listed.listing.tools)
-        known = ", as in the earlier run: it was not reached" if listed.recorded else ""
-        yield f"Tool server {server}", f"{listed.listing.fault or tools or 'no tool'}{known}"
+        known = f"as an earlier run found it: {tools}" if listed.recorded else tools
+        yield f"Tool server {server}", "; ".join(filter(None, (listed.listing.fault, known))) or "no tool"
     if trace.pool.excluded:
         yield "Left out of the pool", ", ".join(trace.pool.excluded)
     yield "Seed", str(trace.seed)

@@ -32,6 +32,11 @@ def called_name(name: str) -> str:
     return name.replace("__", ".", 1)
 
 
+def dotted(server: str, tool: str) -> str:
+    """Returns how people read a tool: ``files.write``. ``server``: empty if none offers it any more."""
+    return f"{server}.{tool}" if server else called_name(tool)
+
+
 class ToolServerSpec(Frozen):
     """A tool server as its pool file names it. Never holds a secret, only names of variables that do.
 

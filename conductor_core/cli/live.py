@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
 from conductor_core.chat.messages import INCOMPLETE, Departure, Ending
 from conductor_core.chat.progress import Progress, time_left
-from conductor_core.chat.tools import called_name
+from conductor_core.chat.tools import called_name, dotted
 from conductor_core.cli.inputs import named_again
 from conductor_core.cli.output import labels, one_line, print_json
 from conductor_core.errors import BadInput, InspectorError, StoreError, advice
@@ -188,7 +188,8 @@ class ProgressView:
             self._say(f"the client's tools returned ({len(event.results)})")
         elif isinstance(event, ev.ToolsListed):
             listing = event.listing
-            said = listing.fault or f"offers {', '.join(tool.tool for tool in listing.tools) or 'no tool'}"
+            offers = f"offers {', '.join(tool.tool for tool in listing.tools) or 'no tool'}"
+            said = listing.fault or f"{offers}{', in the run that this one resumes' if event.recorded else ''}"
             self._say(f"tool server {listing.server}: {one_line(said, 400)}")
         else:
             assert_never(event)
@@ -335,10 +336,10 @@ def _step_line(event: ev.StepEvent, trace: RunTrace) -> str | None:
             names = (called_name(c.name) if c.call_id in event.ours else c.name for c in event.calls)
             return f"{head} calls {', '.join(one_line(name, 80) for name in names)}"
         case ev.ToolSent():
-            named = one_line(f"{event.server}.{event.tool}", 80)
+            named = one_line(dotted(event.server, event.tool), 80)
             return f"{head} {named} is called{', which has effects' if event.effects else ''}"
         case ev.ToolRan():
-            called = f"{event.server}.{event.tool}"
+            called = dotted(event.server, event.tool)
             took = f" after {seconds(event.duration_ms)}" if event.duration_ms else ""
             return f"{head} {one_line(called, 80)}: {tool_outcome(event.outcome)}{took}"
         case ev.StepCompleted():

@@ -12,7 +12,7 @@ import typer
 
 from conductor_core.analysis import documents
 from conductor_core.chat.messages import ToolCall, ToolResultPart, images_in
-from conductor_core.chat.tools import called_name
+from conductor_core.chat.tools import called_name, dotted
 from conductor_core.cli import inputs, live, options
 from conductor_core.cli.inputs import opened_store
 from conductor_core.cli.live import call_retried, how_ended, plan_retried, summary, workflow_lines
@@ -374,7 +374,7 @@ def _tool_called(trace: RunTrace, turn: ToolTurn, call: ToolCall) -> str:
     if call.call_id not in turn.ours:
         return call.name
     tool = turn.ran_of(call.call_id) or trace.offered(call.name)
-    return called_name(call.name) if tool is None else f"{tool.server}.{tool.tool}, {effects_word(tool.effects)}"
+    return called_name(call.name) if tool is None else f"{dotted(tool.server, tool.tool)}, {effects_word(tool.effects)}"
 
 
 def _how_it_ended(turn: ToolTurn, result: ToolResultPart) -> str:

@@ -254,6 +254,8 @@ class _Reading:
         tool = self._called(number, event, f"{event.server}.{event.tool}", server, given)
         plain, _ = unescaped(arguments)
         tool.beside = (plain,) if plain != arguments and server[1] else ()
+        if (lost := self._tools.get((event.path, event.call_id))) is not None:
+            lost.ended = "unknown"  # another process sent it, and ended; this one sends it again
         self._tools[event.path, event.call_id] = tool
 
     def _called(

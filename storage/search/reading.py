@@ -8,6 +8,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 from conductor_core.chat.messages import Message, ToolCallPart, ToolResultPart, parts_of
+from conductor_core.chat.tools import dotted
 from conductor_core.privacy.masking import MARK as KEY_MARK
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caused
@@ -336,7 +337,7 @@ def _failed_call(record: Record, at: int, event: ev.StepRetried | ev.StepFailed)
 def _call(record: Record, at: int, event: ev.StepRetried | ev.StepFailed | ev.ToolCalled | ev.ToolRan) -> None:
     path = label(event.path)
     if isinstance(event, ev.ToolRan):
-        tool = f"{event.server}.{event.tool}"
+        tool = dotted(event.server, event.tool)
         record.add(event.result.text, Place("tool result", at, path, tool, event.outcome))
     elif isinstance(event, ev.ToolCalled):
         agent = event.agent or ""

@@ -94,14 +94,17 @@ export function offeredTools(run, worker) {
       { class: "offer" },
       el("header", {}, el("b", {}, isolated(server)), el("span", { class: "muted" }, where)),
       listing.fault ? el("p", { class: "bad" }, `✕ ${visible(listing.fault)}`) : null,
-      recorded
-        ? el("p", { class: "warn" }, "⚠ It was not reached. These are of the earlier run; none can be called.")
-        : null,
+      recorded ? el("p", { class: listing.fault ? "warn" : "muted" }, ofEarlierRun(listing)) : null,
       ...tools.map(offerLine),
       ...listing.left_out.map((why) => el("p", { class: "muted" }, `⊘ Left out: ${visible(why)}`)),
     )
   })
 }
+
+const ofEarlierRun = ({ fault }) =>
+  fault
+    ? "⚠ These are of the run whose answers this one reuses. None can be called."
+    : "These are of the run that this one resumes."
 
 function offerLine({ tool, effects, spec }) {
   const { glyph, word } = EFFECTS[effects]
@@ -174,7 +177,7 @@ function tookMs({ called_at_utc: called, returned_at_utc: returned }) {
 // `tool`: of a server of the pool; its own names, and whether it changes something.
 export function callBox({ name, arguments: given, call_id: id }, onRead, tool = null) {
   const effects = tool && EFFECTS[tool.effects]
-  const named = tool ? `${tool.server}.${tool.tool}` : name
+  const named = tool?.server ? `${tool.server}.${tool.tool}` : tool ? name.replace("__", ".") : name
   return el(
     "div",
     { class: "tool-call", title: id ? `Call ${visible(id)}` : null },
