@@ -31,12 +31,23 @@ from conductor_core.run.events import (
     TakenOut,
     TextRedacted,
 )
-from conductor_core.run.redaction import FREE, STRUCTURE, place_of
+from conductor_core.run.redaction import FREE, STRUCTURE, is_structure, place_of
 from conductor_core.text import without_escapes
 from storage.encoding import storable
 
-_OURS = STRUCTURE | {"actor", "agent", "agents", "answered_by", "then_agent", "pool", "conductor", "excluded"}
-"""Fields with names of models, servers and callers: only configured keys are hidden there."""
+_OURS = STRUCTURE | {
+    "actor",
+    "agent",
+    "agents",
+    "answered_by",
+    "then_agent",
+    "pool",
+    "conductor",
+    "excluded",
+    "server",
+    "tool",
+}
+"""Fields with names of models, servers, tools and callers: only configured keys are hidden there."""
 _TEXT, _PROGRESS = StepDelta | PlanDelta, StepProgress | PlanProgress
 _DIGESTS = ("sha256", "output_sha256")
 
@@ -135,6 +146,14 @@ class RecordRedaction:
         hidden = self._value(command.model_dump(mode="json"), mask, count, {})
         stored: Command = _read(COMMAND.validate_python, hidden, f"a command to {command.kind}")
         return stored
+
+    def note(self, run_id: str, note: str) -> str:
+        """Returns what somebody notes about a run as it may be stored. Raises: StoreError."""
+        run = self._runs.get(run_id) or self._new_run()
+        try:
+            return self._hidden(note, self._current(), self._count(run))
+        except BadInput as error:
+            raise StoreError(str(error)) from error
 
     def text(self, text: str) -> str:
         """Returns a text without what is hidden in events: of names those that the runs at hand have shown so far."""
@@ -247,7 +266,7 @@ class RecordRedaction:
     ) -> Any:  # fmt: skip
         if name in _DIGESTS and isinstance(item, str):
             return digests.get(item, item)
-        if name in STRUCTURE:
+        if is_structure(name, item):
             return item
         inside = "free" if name in FREE else "ours" if name in _OURS else within
         return self._value(item, mask, count, digests, inside)

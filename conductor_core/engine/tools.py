@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from conductor_core.chat.messages import WorkerSpec
-from conductor_core.chat.tools import PYTHON, OfferedTool, ToolAnswer, ToolListing, ToolServer
+from conductor_core.chat.tools import PYTHON, OfferedTool, ToolAnswer, ToolListing, ToolServer, allowed
 from conductor_core.engine.pools import read_pool
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
 from conductor_core.tools.allowed import allow
-from conductor_core.tools.listing import may_call
 from conductor_core.tools.servers import open_server
 
 Notify = Callable[[int, int], None]
@@ -39,7 +38,7 @@ class PoolTools:
 
     def callers(self, tool: OfferedTool) -> list[str]:
         """Returns the names of the workers that may call it."""
-        return [spec.name for spec in self.workers if may_call(spec.tools, tool.server, tool.tool)]
+        return [spec.name for spec in self.workers if tool in allowed(spec, self.listings)]
 
     @property
     def missing(self) -> list[str]:

@@ -122,8 +122,3 @@ def _is_deeper(value: Any, most: int) -> bool:
     if isinstance(value, Mapping):
         value = list(value.values())
     return isinstance(value, list) and (most == 0 or any(_is_deeper(each, most - 1) for each in value))
-
-
-def may_call(granted: Sequence[str], server: str, tool: str) -> bool:
-    """Whether a worker's ``tools`` let it call a tool: they name the server, or ``SERVER.TOOL``."""
-    return server in granted or f"{server}.{tool}" in granted

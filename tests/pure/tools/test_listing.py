@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.chat.tools import ToolServerSpec
+from conductor_core.chat.messages import WorkerSpec
+from conductor_core.chat.tools import ToolListing, ToolServerSpec, allowed
 from conductor_core.privacy import masking
-from conductor_core.tools.listing import MOST_DESCRIPTION, MOST_TOOLS, Definition, fit_name, may_call, offered
+from conductor_core.tools.listing import MOST_DESCRIPTION, MOST_TOOLS, Definition, fit_name, offered
 
 SPEC = ToolServerSpec(name="files", command=("serve",))
 
@@ -93,7 +94,14 @@ def test_a_definition_steers_no_terminal_and_holds_no_key(monkeypatch: pytest.Mo
 
 
 def test_a_worker_may_call_a_whole_server_or_one_tool() -> None:
-    assert may_call(("git",), "git", "log")
-    assert may_call(("git.log",), "git", "log")
-    assert not may_call(("git.log",), "git", "push")
-    assert not may_call((), "git", "log")
+    tools, _ = offered(ToolServerSpec(name="git", command=("x",)), [defined("log"), defined("push")])
+    listing = ToolListing(server="git", kind="stdio", tools=tools)
+
+    def may(*granted: str) -> list[str]:
+        spec = WorkerSpec(name="a", provider="openai", model="m", tools=granted)
+        return [tool.tool for tool in allowed(spec, [listing])]
+
+    assert may("git") == ["log", "push"]
+    assert may("git.push") == ["push"]
+    assert may("git.push", "git") == ["push", "log"]
+    assert may("files", "git.gone") == []
