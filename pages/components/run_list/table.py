@@ -197,6 +197,15 @@ def _answer(row: Row, run: RunSummary) -> Markup:
     return html(TEMPLATE, "answer", said=said, before=before, quiet=quiet, same=row.same is True)
 
 
+_MARK_WORDS = {"right": "✓ right", "wrong": "✗ wrong"}
+
+
+def mark_words(judgements: Sequence[Judgement]) -> tuple[str, ...]:
+    """Returns which marks count of an answer, in words; none where nobody judged it right or wrong."""
+    marks = {each.mark for each in judgements if each.path is None}
+    return tuple(words for mark, words in _MARK_WORDS.items() if mark in marks)
+
+
 def judgement_mark(judgements: Sequence[Judgement]) -> Markup:
     """Draws in a sign what counts of a run: ✓ right, ✗ wrong, both where judges disagree, ✎ a note or a score alone."""
     marks = {each.mark for each in judgements if each.path is None}
