@@ -21,6 +21,7 @@ from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.costs import interruption
 from conductor_core.run.events import FINAL_KINDS, Event, RunCreated
+from conductor_core.run.judgement import Judged
 from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
 from conductor_core.text import plain, whole_characters
@@ -307,6 +308,7 @@ class Store:
         among: Collection[str] | None = None,
         answers: bool = False,
         conversation: str | None = None,
+        judged: Judged | None = None,
     ) -> list[RunSummary]:
         """Returns runs, newest first.
 
@@ -325,11 +327,13 @@ class Store:
             among: only runs of these ids.
             answers: also says what each was named by and what its answer comes to, for which its events are read once.
             conversation: only this run, and those of the conversation that it began.
+            judged: only runs of which that counts (``conductor_core.run.judgement.Judged``).
         """
         ids = None if among is None else json.dumps(list(among))
         asked = Search(
-            limit, before, search, status, parent, batch, alone, tree, recorded, without, ids, answers, conversation
-        )
+            limit, before, search, status, parent, batch, alone, tree, recorded, without, ids, answers, conversation,
+            judged,
+        )  # fmt: skip
         with self._database.reading() as connection:
             asked = _with_answers(connection, asked)
             return self._listing.read(connection, asked)
@@ -363,10 +367,16 @@ class Store:
             query = "SELECT 1 FROM sqlite_sequence WHERE name = 'events'"
             return connection.execute(query).fetchone() is not None
 
-    def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
+    def totals(
+        self,
+        search: str | None = None,
+        batch: str | None = None,
+        status: str | None = None,
+        judged: Judged | None = None,
+    ) -> Totals:
         """Returns the totals of what ``runs`` finds on all its pages."""
         with self._database.reading() as connection:
-            asked = _with_answers(connection, Search(0, text=search, status=status, batch=batch))
+            asked = _with_answers(connection, Search(0, text=search, status=status, batch=batch, judged=judged))
             return queries.read_totals(connection, asked)
 
     def cursor_at(self, moment_utc: datetime) -> int:
