@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from starlette.types import Receive, Scope, Send
+
 from conductor_core.chat.messages import Message
 from conductor_core.errors import UnknownRun
 from conductor_core.privacy.masking import one_line
@@ -27,6 +29,12 @@ class Deletions(Protocol):
     def delete(self, response_id: str, caller: Caller) -> None: ...
 
 
+class Tools(Protocol):
+    """Answers a request of an MCP client whose caller is known."""
+
+    async def __call__(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 @dataclass
 class Gateway:
     """What the endpoint answers from. Belongs to one event loop, that of the server.
@@ -34,6 +42,7 @@ class Gateway:
     Attributes:
         seal: the key of compacted conversations (``compaction.sealing_key``).
         inspector_url: where the inspector shows runs; None: at the address that the request came to.
+        tools: of MCP, at ``/mcp``; None: there is nothing there.
     """
 
     turns: Turns
@@ -42,6 +51,7 @@ class Gateway:
     seal: bytes
     deletions: Deletions
     inspector_url: str | None = None
+    tools: Tools | None = None
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.keys)

@@ -21,6 +21,7 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.export.otel import LiveTraces, open_traces, watched
 from conductor_core.files import keep_private, only_for_owner
+from conductor_core.mcp.http import OverHttp
 from conductor_core.privacy import masking
 from conductor_core.run.actor import local_caller
 from conductor_core.run.share import recorded_runs
@@ -53,7 +54,8 @@ class Session:
         """What the endpoint beside the pages answers from. Call it on the server's loop. Raises: OSError."""
         turns = Turns(self.host, self.store, self.settings, self.served)
         seal = sealing_key(self.settings.data_folder)
-        return Gateway(turns, self.served, self.store.service_keys, seal, self.store.deleted_responses)
+        kept = self.store.service_keys, seal, self.store.deleted_responses
+        return Gateway(turns, self.served, *kept, tools=OverHttp(self.store))
 
     def warm_up(self) -> None:
         """Loads the default Conductor before the first run, if it is one of this process. Returns at once."""
