@@ -3,12 +3,12 @@
 The engine knows a server by its protocol alone (``ToolServer``), so no room above ``chat`` needs the MCP library.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
-from conductor_core.chat.messages import Seconds, ToolSpec
+from conductor_core.chat.messages import Seconds, ToolSpec, WorkerSpec
 from conductor_core.workflow.model import Frozen
 
 PYTHON = "python"
@@ -88,6 +88,21 @@ class ToolListing(Frozen):
     tools: tuple[OfferedTool, ...] = ()
     fault: str = ""
     left_out: tuple[str, ...] = ()
+
+
+def servers_of(spec: WorkerSpec) -> tuple[str, ...]:
+    """Returns the names of the tool servers of which a worker may call something, each once."""
+    return tuple(dict.fromkeys(name.partition(".")[0] for name in spec.tools))
+
+
+def allowed(spec: WorkerSpec, listings: Iterable[ToolListing]) -> tuple[OfferedTool, ...]:
+    """Returns the tools that a worker may call, in the order of its pool file."""
+    by_server = {listing.server: listing.tools for listing in listings}
+    found: dict[str, OfferedTool] = {}
+    for name in spec.tools:
+        server, _, one = name.partition(".")
+        found |= {tool.spec.name: tool for tool in by_server.get(server, ()) if one in ("", tool.tool)}
+    return tuple(found.values())
 
 
 class ToolAnswer(Frozen):

@@ -1,5 +1,7 @@
 """The command ``mcp``: an MCP server over stdio, for a coding agent of this machine."""
 
+import asyncio
+
 from conductor_core.cli import inputs, options
 from conductor_core.cli.inputs import opened_store
 from conductor_core.run.actor import local_caller
@@ -12,11 +14,9 @@ def mcp(db: options.Db = None) -> int:
     """
     with opened_store(db, inputs.read_settings(), read=True) as store:
         # Imported when used: 0.8 s.
-        import anyio
-
         from conductor_core.mcp.server import over_stdio
 
         if store.refusal is None:
             store.search.keep_up()
-        anyio.run(over_stdio, store, local_caller("cli"))
+        asyncio.run(over_stdio(store, local_caller("cli")))
     return 0

@@ -140,7 +140,9 @@ def preview(
     conductor = conductor or source.conductor
     overrides = carried(source, workflow, origins) if overrides is None else overrides
     workers = {spec.name: spec for spec in specs}
-    step_inputs = StepInputs(Asked.by(source), workers, conductor, source.limits, source.seed, pool_seed=source.seed)
+    step_inputs = StepInputs(
+        Asked.by(source), workers, conductor, source.limits, source.seed, source.seed, known=source.listings
+    )
     looked_up = _LookedUp(source, workflow, origins, overrides)
     needed = overrides.needed(workflow)
     answers: dict[int, Answer] = {}

@@ -53,7 +53,7 @@ _UNKNOWN = (
 )
 _TABLES = ("search_calls", "search_facets", "search_failures", "search_texts", "search_places")
 _OF_NO_RUN = "SELECT 1 FROM {} WHERE run NOT IN (SELECT run FROM search_runs) LIMIT 1"
-_WITHOUT_FAILURES = ("0017", "0018", "0019", "0020")
+_WITHOUT_FAILURES = ("0017", "0018", "0019", "0020", "0021")
 _RUNS_OF_TEXTS = (
     "SELECT j.value, s.run_id FROM json_each(?) j LEFT JOIN search_texts t ON t.id = j.value "
     "LEFT JOIN search_runs s ON s.run = t.run"
