@@ -116,13 +116,15 @@ class Narrowed(Frozen):
         single = {"f.kind": self.kind, "f.agent": self.agent, "f.served": self.served}
         parts = [f"{column} = :narrow{at}" for at, (column, value) in enumerate(single.items()) if value is not None]
         bound: dict[str, Any] = {f"narrow{at}": value for at, value in enumerate(single.values()) if value is not None}
+        of_runs, more = self.of_runs
+        return " AND ".join([*parts, of_runs]), bound | more
+
+    @property
+    def of_runs(self) -> tuple[str, dict[str, Any]]:
+        """The part of the condition that is over ``runs`` alone."""
         if self.purpose == ASKED:
-            parts.append("r.purpose IN ('', :passed)")
-            bound["passed"] = PASS_PURPOSE
-        elif self.purpose != ANY:
-            parts.append("r.purpose = :purpose")
-            bound["purpose"] = self.purpose
-        return " AND ".join(parts) or "true", bound
+            return "r.purpose IN ('', :passed)", {"passed": PASS_PURPOSE}
+        return ("true", {}) if self.purpose == ANY else ("r.purpose = :purpose", {"purpose": self.purpose})
 
 
 EVERYTHING = Narrowed(purpose=ANY)
@@ -194,6 +196,7 @@ class FailedRequest(Frozen):
 _FROM = (
     "FROM search_failures f CROSS JOIN search_runs s ON s.run = f.run CROSS JOIN runs r ON r.run_id = s.run_id WHERE "
 )
+_AT = "SELECT run, id FROM search_failures WHERE id = :before"
 _MOST_TASKS = 3
 
 
@@ -204,11 +207,17 @@ class Catalogue:
     """
 
     def __init__(self, connection: sqlite3.Connection, filters: Filters, narrowed: Narrowed) -> None:
-        self._connection = connection
+        self._connection, self._filters, self._narrowed = connection, filters, narrowed
         of_runs, bound = filters.condition()
         of_failures, more = narrowed.condition()
         self._where = f"{of_runs}{filters.own} AND {of_failures}"
         self._bound = bound | more
+        all_runs, of_all = narrowed.of_runs
+        self._all = f"{of_runs}{filters.own} AND {all_runs}", bound | of_all
+
+    def but(self, **changed: str | None) -> "Catalogue":
+        """Returns the catalogue of the same runs, narrowed otherwise: the fields of ``Narrowed`` that change."""
+        return Catalogue(self._connection, self._filters, self._narrowed.model_copy(update=changed))
 
     def by_code(self) -> list[Failure]:
         """Returns each kind and code, the most frequent first."""
@@ -244,6 +253,14 @@ class Catalogue:
         )
         return read_models(FailureCount, self._connection, query, self._bound)
 
+    def totals(self) -> tuple[int, int]:
+        """Returns how many requests had any of these failures, and how many there are with and without."""
+        ((failed,),) = self._connection.execute(f"SELECT count(DISTINCT f.run) {_FROM}{self._where}", self._bound)
+        where, bound = self._all
+        runs = f"FROM search_runs s CROSS JOIN runs r ON r.run_id = s.run_id WHERE {where}"
+        ((every,),) = self._connection.execute(f"SELECT count(*) {runs}", bound)
+        return int(failed), int(every)
+
     def trend(self, *, hours: bool) -> list[FailureBucket]:
         """Returns the requests with failures by kind and day of UTC, or ``hours``; buckets of none are left out."""
         bucket = f"substr(r.created_at_utc, 1, {13 if hours else 10})"
@@ -257,10 +274,10 @@ class Catalogue:
             "f.code, f.path, f.agent, f.served, f.said, f.event, count(*)"
         )
         # SQLite takes a group's other columns from the row with the maximum.
-        having = "" if before is None else "HAVING cursor < :before "
+        having = "" if before is None else f"HAVING (f.run, cursor) < ({_AT}) "
         query = (
             f"SELECT {columns} {_FROM}{self._where} GROUP BY f.run, f.kind, f.code {having}"
-            "ORDER BY cursor DESC LIMIT :limit"
+            "ORDER BY f.run DESC, cursor DESC LIMIT :limit"
         )
         return read_models(FailedRequest, self._connection, query, self._bound | {"before": before, "limit": limit})
 

@@ -315,8 +315,9 @@ def _answer(record: Record, at: int, event: ev.StepCompleted | ev.StepReused) ->
         record.add(departure.text, Place("rest", at, path, agent))
     if event.ending != "completed":
         code = f"Answer{event.ending.capitalize()}"
+        said = event.refusal or event.output or "the answer has no text"
         asked = agent or record.agents.get(event.path, "")
-        _note(record, Noted(kind_of(code), code, at, event.path, asked, event.refusal or event.output))
+        _note(record, Noted(kind_of(code), code, at, event.path, asked, said))
 
 
 def _failed_call(record: Record, at: int, event: ev.StepRetried | ev.StepFailed) -> None:
