@@ -6,7 +6,6 @@ from pages.components.app.search_index import catch_up, lag_note
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import fault_shown
 from pages.components.failures import query, view
-from pages.components.style.formats import html
 from storage.search.failures import hourly
 
 
@@ -26,7 +25,7 @@ def show() -> None:
         query.bar(asked, workers, models)
         lag_note()
         if counts:
-            st.html(html(view.TEMPLATE, "summary", failed=failed, all=requests, words=asked.period_words))
+            view.summary(failed, requests, asked)
             view.kinds(counts, asked.narrowed.kind)
         if not rows:
             view.nothing(asked, requests)

@@ -20,6 +20,11 @@ _HEIGHT = 190
 _MOST_BUCKETS = 400
 
 
+def summary(failed: int, requests: int, asked: FailureQuery) -> None:
+    kind = None if asked.narrowed.kind is None else KINDS[asked.narrowed.kind][1]
+    st.html(html(TEMPLATE, "summary", failed=failed, all=requests, words=asked.period_words, kind=kind))
+
+
 def kinds(counts: Sequence[FailureCount], chosen: str | None) -> None:
     """Draws a card for each kind. Its name narrows the page to it, or takes that back."""
     by_kind = {count.name: count for count in counts}
