@@ -27,6 +27,16 @@ the program ended during the call; whether it had effects, nobody knows, and it 
 NOT_SENT: frozenset[ToolOutcome] = frozenset({"unreachable", "changed", "denied"})
 
 
+def called_name(name: str) -> str:
+    """Returns how people read the name by which workers call a tool: ``files.write`` for ``files__write``."""
+    return name.replace("__", ".", 1)
+
+
+def dotted(server: str, tool: str) -> str:
+    """Returns how people read a tool: ``files.write``. ``server``: empty if none offers it any more."""
+    return f"{server}.{tool}" if server else called_name(tool)
+
+
 class ToolServerSpec(Frozen):
     """A tool server as its pool file names it. Never holds a secret, only names of variables that do.
 

@@ -16,7 +16,7 @@ from conductor_core.engine.pools import Pool, open_worker
 from conductor_core.engine.prompts import ReadContent, StepInputs
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.request import EarlierAnswers
-from conductor_core.engine.tools import ToolCalls
+from conductor_core.engine.tool_calls import ToolCalls
 from conductor_core.errors import CallError, WorkerError
 from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings

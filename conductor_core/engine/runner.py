@@ -19,7 +19,7 @@ from conductor_core.engine.prompts import Answer, Asked, ReadContent, StepInputs
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.request import EarlierAnswers, ReadTrace
 from conductor_core.engine.scheduler import HELD, Failure, Held, RoundRunner
-from conductor_core.engine.tools import ToolCalls
+from conductor_core.engine.tool_calls import ToolCalls
 from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.privacy import masking
 from conductor_core.run import events as ev
