@@ -17,7 +17,7 @@ from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded, StoreD
 from conductor_core.files import keep_private, private_folder
 from conductor_core.privacy import masking
 from conductor_core.privacy.detectors import check_installed
-from conductor_core.run.actor import Caller
+from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.costs import interruption
 from conductor_core.run.events import FINAL_KINDS, Event, RunCreated
@@ -65,6 +65,10 @@ log = logging.getLogger(__name__)
 
 _POLL_S, _QUIET_S = 0.2, 1.0
 _PAGE_EVENTS = 1000
+_OF_KEY = (
+    "SELECT 1 FROM runs WHERE json_valid(actor) AND json_extract(actor, '$.kind') = 'service' "
+    "AND json_extract(actor, '$.id') = ? AND run_id = ? AND NOT imported"
+)
 MOST_TURNS = 200
 """The most runs of one conversation that are listed."""
 
@@ -406,6 +410,11 @@ class Store:
         with self._database.reading() as connection:
             found = queries.read_run_ids(connection, prefix, limit=4) if prefix else []
         return the_one_run(prefix, found, unknown_run(prefix))
+
+    def caused_by(self, run_id: str, key: Actor) -> bool:
+        """Whether this service key asked for the run here, by its row; the run's own events are not read."""
+        with self._database.reading() as connection:
+            return bool(connection.execute(_OF_KEY, (key.id, run_id)).fetchall())
 
     def created(self, run_id: str) -> RunCreated:
         """The first event of the run. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
