@@ -109,7 +109,7 @@ class Connection:
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Calls a tool once. Raises: Unreachable, TimeoutError, BrokeOff, Failed."""
-        import mcp_types as types
+        from mcp import types
         from pydantic import TypeAdapter
 
         opened = await self._opened()
@@ -144,7 +144,7 @@ class Connection:
 
     async def _asked(self, opened: _Open, ask: "Callable[[mcp.Client], Any]") -> Any:
         from mcp import MCPError
-        from mcp_types import CONNECTION_CLOSED, PARSE_ERROR
+        from mcp.types import CONNECTION_CLOSED, PARSE_ERROR
         from pydantic import ValidationError
 
         client = cast("mcp.Client", opened.client)
@@ -233,7 +233,7 @@ class Connection:
         # In a thread: the library takes a second to import, and the loop has other things to do.
         await asyncio.to_thread(import_module, "mcp")
         from mcp import Client
-        from mcp_types import Implementation
+        from mcp.types import Implementation
 
         info = Implementation(name="conductor-inspector", version=__version__)
         statuses: list[int] = []
