@@ -33,7 +33,7 @@ QUEUED = 256
 """Requests that wait for their shadow. Only their ids are held."""
 HANG_S = 900.0
 """A shadow that takes longer is ended with its process; its own limit of time is shorter (``shadow_runs``)."""
-_LOOK_S = 2.0
+_LOOK_S, _END_S = 2.0, 2.0
 _PAUSES_S = (0.5, 2.0, 8.0, 30.0, 60.0)
 """Before a process that ended by itself is started again."""
 _COUNTED: Mapping[How, Count] = {"over budget": "shadow_over_budget", "failed": "shadow_failed"}
@@ -114,6 +114,8 @@ class Shadow:
                 if run_id in self._under_way:
                     self._failures = 0
                     self._over(run_id, how)
+        if self._input is not None:
+            self._input.close()
         self._process = self._input = None
         with suppress(ProcessLookupError):
             process.kill()
@@ -151,7 +153,10 @@ class Shadow:
         self._closed = True
         if left := len(self._queue) + len(self._under_way):
             self._counts.add("shadow_left_over", left)
+        await ended(*self._tasks)
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.kill()
-        await ended(*self._tasks, *filter(None, (self._hearing,)))
+        if self._hearing is not None:
+            await asyncio.wait({self._hearing}, timeout=_END_S)
+            await ended(self._hearing)
