@@ -34,6 +34,8 @@ QUEUED = 256
 HANG_S = 900.0
 """A shadow that takes longer is ended with its process; its own limit of time is shorter (``shadow_runs``)."""
 _LOOK_S, _END_S = 2.0, 2.0
+_MOST_STRANGE = 100
+"""Lines that name no request, after which a process is ended: to read what it floods would take this one's time."""
 _PAUSES_S = (0.5, 2.0, 8.0, 30.0, 60.0)
 """Before a process that ended by itself is started again."""
 _COUNTED: Mapping[How, Count] = {"over budget": "shadow_over_budget", "failed": "shadow_failed"}
@@ -108,12 +110,15 @@ class Shadow:
 
     async def _hear(self, process: asyncio.subprocess.Process, said: asyncio.StreamReader) -> None:
         """Reads what became of each request, ``RUN HOW``, until the process ends."""
+        strange = 0
         with suppress(ValueError):  # a line that never ends
-            while line := await said.readline():
+            while strange < _MOST_STRANGE and (line := await said.readline()):
                 run_id, _, how = line.decode("utf-8", "replace").strip().partition(" ")
                 if run_id in self._under_way:
                     self._failures = 0
                     self._over(run_id, how)
+                else:
+                    strange += 1
         if self._input is not None:
             self._input.close()
         self._process = self._input = None
