@@ -93,7 +93,7 @@ async def _provide(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, w
 
 
 async def provide(port: int, wait_s: float) -> None:
-    server = await asyncio.start_server(lambda *both: _provide(*both, wait_s), "127.0.0.1", port, backlog=2048)
+    server = await asyncio.start_server(lambda come, go: _provide(come, go, wait_s), "127.0.0.1", port, backlog=2048)
     await server.serve_forever()
 
 
@@ -115,7 +115,7 @@ def serve(switch: str, broken: str, options: list[str]) -> int:
 
     Shadow.offer = switched  # type: ignore[method-assign]
     if broken:
-        shadowing.COMMAND = (sys.executable, "-c", _BROKEN[broken])  # type: ignore[assignment]
+        shadowing.COMMAND = (sys.executable, "-c", _BROKEN[broken])
     return conductor(["serve", *options])
 
 
@@ -202,12 +202,17 @@ async def compare(bench: Bench, requests: int, blocks: int) -> dict[str, Any]:
         pairs.append((found[False], found[True]))
     row: dict[str, Any] = {}
     for percent, target in ((50, P50_TARGET), (99, P99_TARGET)):
-        off, on = (float(np.percentile(np.concatenate(each), percent)) for each in zip(*pairs, strict=True))
+        off_ms, on_ms = (float(np.percentile(np.concatenate(each), percent)) for each in zip(*pairs, strict=True))
         ratios = [float(np.percentile(b, percent) / np.percentile(a, percent)) for a, b in pairs]
         interval = mean_interval(ratios)
         row[f"p{percent}"] = {
-            "off_ms": off, "on_ms": on, "ratio": on / off, "low": interval.low, "high": interval.high, "target": target,
-        }  # fmt: skip
+            "off_ms": off_ms,
+            "on_ms": on_ms,
+            "ratio": on_ms / off_ms,
+            "low": interval.low,
+            "high": interval.high,
+            "target": target,
+        }
     return row
 
 
@@ -260,9 +265,8 @@ def _own_mb(server: Server) -> float:
 
 def show(result: Mapping[str, Any]) -> None:
     print(f"load {result['load']:.1f} before, {os.getloadavg()[0]:.1f} after\n")
-    print(
-        "| shadow | provider | | off, ms | on, ms | ratio (95 % of the pairs' mean) | target |\n|---|---|---|---|---|---|---|"
-    )
+    print("| shadow | provider | | off, ms | on, ms | ratio (95 % of the pairs' mean) | target |")
+    print("|---|---|---|---|---|---|---|")
     for row in result["compared"]:
         for percent in ("p50", "p99"):
             found = row[percent]
