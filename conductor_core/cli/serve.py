@@ -147,7 +147,7 @@ def serve(
                 engine.warm_up(settings.conductor, settings.pool)
             turns = Turns(engine, store, settings, served)
             seal = sealing_key(settings.data_folder)
-            kept = store.service_keys, seal, store.deleted_responses
+            kept = store.service_keys, seal, store.deleted_responses, store.judgements
             gateway = Gateway(turns, served, *kept, inspector_url=settings.inspector_url)
             if upstream is not None:
                 from conductor_core.serving.counts import Counts

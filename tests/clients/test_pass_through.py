@@ -93,7 +93,9 @@ def last_run(passing: Endpoint) -> dict[str, Any]:
         (run,) = passing.runs("--purpose", "pass-through")[:1]
         return None if run["status"] == "running" else run
 
-    return passing.show(eventually(ended)["run_id"])
+    run = eventually(ended)
+    assert run is not None
+    return passing.show(run["run_id"])
 
 
 def recorded(passing: Endpoint, answer: str = "fine") -> None:

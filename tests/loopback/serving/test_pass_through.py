@@ -73,7 +73,8 @@ async def passing_through(provider: ScriptedProvider, folder: Path) -> AsyncIter
     host = EngineHost(store.log, FAST, store, awaited=False)
     served, keys = ServedModels(FAST), FakeKeys()
     turns = Turns(host, store, FAST, served)
-    gateway = Gateway(turns, served, keys, Fernet.generate_key(), store.deleted_responses)
+    kept = store.deleted_responses, store.judgements
+    gateway = Gateway(turns, served, keys, Fernet.generate_key(), *kept)
     price = Price(input=1.0, output=10.0, cached_input=0.5)
     spec = WorkerSpec(
         name="theirs",
