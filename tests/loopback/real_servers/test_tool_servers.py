@@ -1,5 +1,6 @@
 """Tool servers that no one here wrote: two that are started, and LiteLLM's gateway over streamable HTTP."""
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
@@ -38,21 +39,16 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/mcp"
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    return tmp_path
-
-
-async def test_a_started_server_answers_and_says_which_tools_have_effects(repository: Path) -> None:
-    server = open_server(ToolServerSpec(name="git", command=(str(GIT), "--repository", str(repository))))
+async def test_a_started_server_answers_and_says_which_tools_have_effects(tmp_path: Path) -> None:
+    await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(tmp_path)], check=True)
+    server = open_server(ToolServerSpec(name="git", command=(str(GIT), "--repository", str(tmp_path))))
     try:
         listing = await server.list()
         tools = {tool.tool: tool for tool in listing.tools}
         assert listing.fault == ""
         assert tools["git_commit"].effects
         assert not tools["git_status"].effects
-        told = await server.call(tools["git_status"], {"repo_path": str(repository)})
+        told = await server.call(tools["git_status"], {"repo_path": str(tmp_path)})
         assert (told.outcome, "No commits yet" in told.text) == ("returned", True)
         refused = await server.call(tools["git_status"], {"repo_path": "/"})
         assert refused.outcome == "error"
