@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 IDLE_S = 300.0
 _ANSWERS_IN_S = 2.0
 """How long a server may take to answer anything at all once a call was given up, before its connection is closed."""
+_CLOSES_IN_S = 5.0
+"""How long a connection may take to close in order, before it is cut."""
 _MOST_PAGES = 50
 
 
@@ -244,6 +246,7 @@ class Connection:
                 opened.client = client
                 ready.set_result(None)
                 await opened.closing.wait()
+                asyncio.get_running_loop().call_later(_CLOSES_IN_S, opened.task.cancel)
         except asyncio.CancelledError:
             if not ready.done():
                 ready.cancel()
@@ -301,8 +304,9 @@ _REFUSALS = range(400, 500)
 
 
 async def _stopped(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.wait([task])
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_CLOSES_IN_S)
 
 
 def _innermost(error: BaseException) -> BaseException:
