@@ -201,6 +201,8 @@ class Connection:
     async def _connect(self) -> _Open:
         if fault := missing(self._spec):
             raise Unreachable(f"{self.name}: {fault}")
+        # In a thread: the library takes a second to import, and the loop has other things to do.
+        await asyncio.to_thread(import_module, "mcp")
         try:
             return await self._connect_as("auto")
         except Silent:
@@ -232,8 +234,6 @@ class Connection:
 
     async def _hold(self, opened: _Open, mode: str, ready: "asyncio.Future[None]") -> None:
         """Opens the connection, holds it until it is to be closed or is lost, and closes it."""
-        # In a thread: the library takes a second to import, and the loop has other things to do.
-        await asyncio.to_thread(import_module, "mcp")
         from mcp import Client
         from mcp.types import Implementation
 
