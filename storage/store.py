@@ -58,6 +58,7 @@ from storage.search.filters import read_words
 from storage.search.index import forget as forget_text
 from storage.search.search import RunSearch
 from storage.service_keys import ServiceKeys
+from storage.shadow import ShadowTraffic
 
 log = logging.getLogger(__name__)
 
@@ -198,6 +199,7 @@ class Store:
         search: full-text search over all runs, and what an auditor asks of them.
         access_log: logs who viewed what.
         service_keys: who may use the endpoint. deleted_responses: what it does not show any more.
+        shadow_traffic: requests that were forwarded, and the Conductor's runs of them.
     """
 
     def __init__(
@@ -230,6 +232,7 @@ class Store:
         self.access_log = AccessLog(database, self.log.change, self._anchoring.written)
         self.service_keys = ServiceKeys(database, self.log.change_and_wait, self._anchoring.written)
         self.deleted_responses = DeletedResponses(database, self.log.change_and_wait, self._anchoring.written)
+        self.shadow_traffic = ShadowTraffic(database)
 
     @property
     def refusal(self) -> StoreError | None:
