@@ -196,10 +196,10 @@ class Store:
     Attributes:
         path: the database file. vault: the keys of its encrypted runs.
         log: where the engine's events go.
+        shadow_traffic: requests that were forwarded, and the Conductor's runs of them.
         search: full-text search over all runs, and what an auditor asks of them.
         access_log: logs who viewed what.
         service_keys: who may use the endpoint. deleted_responses: what it does not show any more.
-        shadow_traffic: requests that were forwarded, and the Conductor's runs of them.
     """
 
     def __init__(
@@ -229,10 +229,10 @@ class Store:
                 self._anchoring.resume()
             self._drop_left_keys()
         self.search = RunSearch(database, self.log.change_and_wait)
+        self.shadow_traffic = ShadowTraffic(database)
         self.access_log = AccessLog(database, self.log.change, self._anchoring.written)
         self.service_keys = ServiceKeys(database, self.log.change_and_wait, self._anchoring.written)
         self.deleted_responses = DeletedResponses(database, self.log.change_and_wait, self._anchoring.written)
-        self.shadow_traffic = ShadowTraffic(database)
 
     @property
     def refusal(self) -> StoreError | None:
