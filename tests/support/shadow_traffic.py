@@ -27,7 +27,8 @@ from storage.store import Store, open_store
 MODELS = ("scientist", "scientist", "writer")
 """To whom requests are forwarded, in turn."""
 JUDGED = "Which of the two answers is better? {question}"
-_AT_ONCE = 24
+_AT_ONCE, _PLANNED_AT_ONCE = 24, 4
+"""Runs at once: those that a Conductor of this machine plans wait for it, and their times say so."""
 _TOO_FEW = Limits(max_tokens=1)
 CALLER = local_caller("cli")
 
@@ -46,16 +47,17 @@ class Pair:
         return tuple(run for run in (self.forwarded, self.shadow, self.judging) if run is not None)
 
 
-def run_pairs(host: EngineHost, count: int, *, first: int = 0) -> list[Pair]:
+def run_pairs(host: EngineHost, count: int, plan: Workflow | None = None) -> list[Pair]:
     """Runs ``count`` requests. Of ten, one has no shadow, and of four with one, a judge is asked about three.
 
-    Of each forty, one forwarded request and one shadow fail, and one shadow waits for an approval.
+    Of each forty, one forwarded request and one shadow fail, and one shadow waits for an approval. ``plan``: of all
+    shadows; None: the shipped Conductor writes one for each, in a second.
     """
-    numbers = range(first, first + count)
+    numbers = range(count)
     tasks = {number: _task(number) for number in numbers}
     forwarded = _all(host, {number: _forwarded(number, tasks[number]) for number in numbers})
-    asked = {number: _shadow(number, tasks[number], forwarded[number]) for number in numbers if number % 10 != 9}
-    shadows = _all(host, asked)
+    asked = {number: _shadow(number, tasks[number], forwarded[number], plan) for number in numbers if number % 10 != 9}
+    shadows = _all(host, asked, _AT_ONCE if plan else _PLANNED_AT_ONCE)
     about = {number: shadow for number, shadow in shadows.items() if number % 4 and shadow.status == "completed"}
     judgings = _all(host, {number: _judging(tasks[number], shadow) for number, shadow in about.items()})
     return [Pair(tasks[each], forwarded[each], shadows.get(each), judgings.get(each)) for each in numbers]
@@ -76,10 +78,11 @@ def _forwarded(number: int, task: str) -> RunRequest:
     return RunRequest(task=task, workflow=workflow, purpose=PASS_PURPOSE, door="api", seed=number, limits=limits)
 
 
-def _shadow(number: int, task: str, of: RunTrace) -> RunRequest:
+def _shadow(number: int, task: str, of: RunTrace, plan: Workflow | None) -> RunRequest:
     return RunRequest(
         task=task,
-        conductor="tiny",
+        conductor=None if plan else "tiny",
+        workflow=plan,
         purpose=SHADOW_PURPOSE,
         about_run_id=of.run_id,
         door="api",
@@ -94,11 +97,11 @@ def _judging(task: str, of: RunTrace) -> RunRequest:
     return RunRequest(task=task, workflow=workflow, purpose=JUDGE_PURPOSE, about_run_id=of.run_id, door="api")
 
 
-def _all(host: EngineHost, requests: dict[int, RunRequest]) -> dict[int, RunTrace]:
+def _all(host: EngineHost, requests: dict[int, RunRequest], at_once: int = _AT_ONCE) -> dict[int, RunTrace]:
     found: dict[int, RunTrace] = {}
     numbers = list(requests)
-    for begin in range(0, len(numbers), _AT_ONCE):
-        begun = {number: host.start(requests[number]) for number in numbers[begin : begin + _AT_ONCE]}
+    for begin in range(0, len(numbers), at_once):
+        begun = {number: host.start(requests[number]) for number in numbers[begin : begin + at_once]}
         found |= {number: host.wait(run_id, 120) for number, run_id in begun.items()}
     return found
 
@@ -132,16 +135,18 @@ def engine_on(store: Store, settings: Settings) -> Iterator[EngineHost]:
         host.close()
 
 
-def fill(store: Store, settings: Settings, count: int, *, days: int = 0, judged: bool = True) -> list[Pair]:
+def fill(
+    store: Store, settings: Settings, count: int, *, days: int = 0, judged: bool = True, plan: Workflow | None = None
+) -> list[Pair]:
     """Fills ``store``. ``days``: the runs are copied there as if they were spread over so many days before today."""
     if not days:
         with engine_on(store, settings) as host:
-            pairs = run_pairs(host, count)
+            pairs = run_pairs(host, count, plan)
     else:
         with TemporaryDirectory() as folder:
             scratch = open_store(f"sqlite:///{folder}/scratch.sqlite")
             with engine_on(scratch, settings) as host:
-                pairs = run_pairs(host, count)
+                pairs = run_pairs(host, count, plan)
             now = datetime.now(UTC)
             for number, pair in enumerate(pairs):
                 since = now - timedelta(days=days * (1 - number / count)) - pair.forwarded.created_at_utc
@@ -163,7 +168,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--days", type=int, default=6)
-    parser.add_argument("--tokens-per-s", type=float, default=3000)
+    parser.add_argument("--tokens-per-s", type=float, default=200)
     asked = parser.parse_args(arguments)
     store = open_store(f"sqlite:///{asked.file.resolve()}")
     try:

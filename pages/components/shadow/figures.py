@@ -69,9 +69,13 @@ def _of(line: Line) -> str:
     return f"{plural(line.n, 'request')}{f', {line.left_out:,} {line.why}' if line.left_out else ''}"
 
 
-def _cells(line: Line) -> tuple[tuple[str, str], tuple[str, str], tuple[str, str]]:
-    """Returns what each column says, and below it: today, the Conductor, and how they differ."""
-    both = [_estimate(each, line) for each in (line.forwarded, line.shadow)]
+Cell = tuple[str, str]
+"""What a cell says, and below it."""
+
+
+def _cells(line: Line) -> tuple[Cell, Cell, Cell]:
+    """Returns today's figure, the Conductor's, and how they differ."""
+    both = _estimate(line.forwarded, line), _estimate(line.shadow, line)
     if line.difference is not None and line.kind == "share":
         apart = line.difference
         return (*both, (f"{_signed(apart.value, line)} points", shadow.spread(apart, lambda end: _signed(end, line))))
@@ -86,7 +90,7 @@ def _cells(line: Line) -> tuple[tuple[str, str], tuple[str, str], tuple[str, str
     return (*both, (UNKNOWN, ""))
 
 
-def _estimate(each: Estimate | None, line: Line) -> tuple[str, str]:
+def _estimate(each: Estimate | None, line: Line) -> Cell:
     if each is None:
         return ("unknown" if line.left_out else UNKNOWN, "")
     return shadow.written(each.value, line.kind), shadow.spread(
@@ -175,22 +179,13 @@ def _latency(today: Sequence[float], conductor: Sequence[float]) -> Figure:
         traces.append(scatter("lines", xs, ys, line=line, hovertemplate=said))
         middle, at = xs[len(xs) // 2], 62 if name == "today" else 38
         notes.append((name, middle, at, colour))
-    places = {"showarrow": False, "xref": "x", "yref": "y", "yanchor": "middle"}
-    left_first = notes[0][1] <= notes[1][1]
-    said_at = []
-    for number, (name, at_s, at, colour) in enumerate(notes):
-        left = left_first == (number == 0)
-        shift = {"xanchor": "right", "xshift": -8} if left else {"xanchor": "left", "xshift": 8}
-        said_at.append(
-            {
-                "text": plain(name),
-                "x": math.log10(at_s),
-                "y": at,
-                "font": {"color": colour, "size": 12},
-                **places,
-                **shift,
-            }
-        )
+    place = {"showarrow": False, "xref": "x", "yref": "y", "yanchor": "middle"}
+    quicker = min(notes, key=lambda note: note[1])
+    words = []
+    for name, at_s, at, colour in notes:  # each on the side where the other is not
+        side = {"xanchor": "right", "xshift": -8} if name == quicker[0] else {"xanchor": "left", "xshift": 8}
+        font = {"color": colour, "size": 12}
+        words.append({"text": plain(name), "x": math.log10(at_s), "y": at, "font": font, **place, **side})
     ticks = [size * factor for size in (0.001, 0.01, 0.1, 1, 10, 100, 1000) for factor in (1, 2, 5)]
     return {
         "data": traces,
@@ -198,7 +193,7 @@ def _latency(today: Sequence[float], conductor: Sequence[float]) -> Figure:
             _HEIGHT_PX,
             right=16,
             hovermode="closest",
-            annotations=said_at,
+            annotations=words,
             margin={"l": 44, "r": 16, "t": 8, "b": 40},
             xaxis={
                 "type": "log",
@@ -236,7 +231,7 @@ def parts(traffic: Traffic) -> None:
             st.html(html(TEMPLATE, "note", said=f"The first {_MOST_PARTS} of {len(rows):,}; the downloads have all."))
 
 
-def _part(found: Report) -> list[tuple[str, str]]:
+def _part(found: Report) -> list[Cell]:
     """Returns the cells of a part: what they say, and their interval."""
     of = found.right
     right = ("not judged", "") if of is None else _cells(of)[2]
@@ -276,7 +271,7 @@ def today(requests: Sequence[Request]) -> None:
                 column.html(html(TEMPLATE, "note", said=f"The first {_MOST_PARTS} of {len(found):,}."))
 
 
-def _traffic(found: Forwarded) -> list[tuple[str, str]]:
+def _traffic(found: Forwarded) -> list[Cell]:
     otherwise = sum(found.ended.values())
     ended = ", ".join(f"{number:,} {status}" for status, number in sorted(found.ended.items()))
     unpriced = f"{found.unpriced:,} of unknown price" if found.unpriced else ""

@@ -28,6 +28,8 @@ _WORDS = {
     "all": "All", "worse": "▼ Worse", "better": "▲ Better", "disputed": "Judges disagree", "not judged": "Not judged",
     "failed": "Not whole",
 }  # fmt: skip
+_MARKS: tuple[tuple[Mark, str], ...] = (("right", "check"), ("wrong", "close"))
+_COMPARING: tuple[tuple[Mark, str], ...] = (("better", "arrow_upward"), ("same", "equal"), ("worse", "arrow_downward"))
 _VERDICTS = {"better": "▲ better", "same": "= the same", "worse": "▼ worse"}
 _HEADS = (("Verdict", ""), ("Today", ""), ("Conductor", ""), ("When", "number"))
 
@@ -62,11 +64,11 @@ def rows(requests: Sequence[Request]) -> None:
             st.html(html("run_list/run_list", "name_head", name="Request"))
             st.html(html(TEMPLATE, "head", names=_HEADS), width="content")
         for number, each in enumerate(page):
-            _row(each, summaries.get(each.forwarded.run_id), opened)
+            _row(each, each.shadow or each.forwarded, summaries.get(each.forwarded.run_id), opened)
             if each.forwarded.run_id == opened:
                 following = page[number + 1].forwarded.run_id if number + 1 < len(page) else None
                 with st.container(key="shadow-opened"), fault_shown():
-                    _opened(each, following)
+                    _opened(each, each.shadow or each.forwarded, following)
     if len(shown) > PAGE_ROWS:
         _paging(begin, len(shown))
 
@@ -91,18 +93,17 @@ def _open(run_id: str | None) -> None:
     st.session_state[OPENED] = run_id
 
 
-def _row(request: Request, run: RunSummary | None, opened: str | None) -> None:
+def _row(request: Request, shadow: Answer, run: RunSummary | None, opened: str | None) -> None:
     run_id = request.forwarded.run_id
     is_open = run_id == opened
     name = "no task" if run is None else task_of(run)
     with st.container(key=f"run-row-{run_id}", horizontal=True):
         label = f"{'▾' if is_open else '▸'} {inert(name)}"
         text_button(label, f"shadow-open-{run_id}", _open, None if is_open else run_id, width="stretch")
-        assert request.shadow is not None  # no filter shows others
         cells = [
             ("Verdict", "", _verdict(request)),
             ("Today", "ellipsis", _side(request.forwarded)),
-            ("Conductor", "ellipsis", _side(request.shadow)),
+            ("Conductor", "ellipsis", _side(shadow)),
             ("When", "number", ago(request.forwarded.at_utc)),
         ]
         st.html(html(TEMPLATE, "row", cells=cells), width="content")
@@ -139,9 +140,7 @@ def _cost(answer: Answer) -> list[str]:
 # One request, opened.
 
 
-def _opened(request: Request, following: str | None) -> None:
-    shadow = request.shadow
-    assert shadow is not None
+def _opened(request: Request, shadow: Answer, following: str | None) -> None:
     traces = [_trace(answer.run_id) for answer in (request.forwarded, shadow)]
     viewed([trace.run_id for trace in traces if trace is not None], "pair of answers")
     if (first := next((trace for trace in traces if trace is not None), None)) is not None:
@@ -155,11 +154,11 @@ def _opened(request: Request, following: str | None) -> None:
             facts = " · ".join([seconds(answer.duration_ms), f"{answer.tokens:,} tokens", *_cost(answer)])
             st.html(html(TEMPLATE, "answer", name=name, facts=facts, text=text, fault=fault))
             with across(f"shadow-marks-{side}"):
-                for mark, icon in (("right", "check"), ("wrong", "close")):
+                for mark, icon in _MARKS:
                     _marking(mark, answer.run_id, None, None, icon, chosen=answer.right is (mark == "right"))
     with across("shadow-marks-both"):
         st.markdown("The Conductor's answer is")
-        for mark, icon in (("better", "arrow_upward"), ("same", "equal"), ("worse", "arrow_downward")):
+        for mark, icon in _COMPARING:
             ids = (shadow.run_id, request.forwarded.run_id)
             _marking(mark, *ids, following, icon, chosen=request.compared == mark, off=not request.whole)
         pair = {"a": request.forwarded.run_id, "b": shadow.run_id}
@@ -182,11 +181,11 @@ def _marking(
 ) -> None:
     """Draws a button that judges so. The letters b, s and w press those that compare."""
     how = {"shortcut": mark[0]} if compared_with is not None else {}
-    label = {"same": "The same"}.get(mark, mark.capitalize())
-    button(
-        label, f"shadow-{mark}-{run_id}", _judge, mark, run_id, compared_with, following, icon=icon,
-        type="primary" if chosen else "secondary", disabled=off or current().store.refusal is not None, **how,
-    )  # fmt: skip
+    how |= {"type": "primary" if chosen else "secondary"}
+    label = "The same" if mark == "same" else mark.capitalize()
+    off = off or current().store.refusal is not None
+    args = (mark, run_id, compared_with, following)
+    button(label, f"shadow-{mark}-{run_id}", _judge, *args, icon=icon, disabled=off, **how)
 
 
 def _judge(mark: Mark, run_id: str, compared_with: str | None, following: str | None) -> None:
