@@ -20,6 +20,10 @@ from conductor_core.errors import BadInput
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from conductor_core.serving.pass_through import PassThrough
+    from conductor_core.serving.upstream import Upstream
+    from conductor_core.settings import Settings
+
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")]
 Host = Annotated[
     str,
@@ -36,6 +40,19 @@ Models = Annotated[
         help="Served models (TOML), beside fugu and fugu-ultra; else served-models.toml of the data folder.",
     ),
 ]
+PassThroughTo = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        callback=inputs.named,
+        help="Forward what is asked of other models than the served ones, unchanged, and record it: URL#MODEL, or a "
+        "worker of the pool.",
+    ),
+]
+PassThroughKey = Annotated[
+    str | None,
+    typer.Option(metavar="VAR", help="The variable that holds the key of the model at URL#MODEL."),
+]
 _STOP_WITHIN_S = 3
 
 
@@ -45,6 +62,8 @@ def serve(
     conductor: options.Conductor = None,
     pool: options.Pool = None,
     models: Models = None,
+    pass_through: PassThroughTo = None,
+    pass_through_key_env: PassThroughKey = None,
     db: options.Db = None,
 ) -> int:
     """POST /v1/chat/completions, /v1/responses and /v1/messages are answered by runs, which the inspector shows."""
@@ -59,6 +78,7 @@ def serve(
             read_pool(each.pool or settings.pool, settings)
         except BadInput as fault:  # otherwise only clients would hear of it, who cannot mend it
             raise BadInput(f"served model {each.id}: {fault}") from fault
+    upstream = _upstream(pass_through, pass_through_key_env, settings)
     check_free(host, port)
     with opened_store(db, settings) as store:
         from conductor_core.serving.app import endpoint
@@ -83,8 +103,57 @@ def serve(
             seal = sealing_key(settings.data_folder)
             kept = store.service_keys, seal, store.deleted_responses
             gateway = Gateway(turns, served, *kept, inspector_url=settings.inspector_url)
+            if upstream is not None:
+                from conductor_core.serving.counts import Counts
+                from conductor_core.serving.pass_through import PassThrough
+
+                counts = Counts(settings.data_folder)
+                gateway.passing = PassThrough(upstream, engine.sink, store, turns, counts)
             app = OwnPagesOnly(endpoint(lambda: gateway), names=lambda: settings.allowed_hosts)
-            return _listen(app, host, port)
+            return _listen(app, host, port, gateway.passing)
+
+
+def _upstream(named: str | None, key_variable: str | None, settings: "Settings") -> "Upstream | None":
+    """Returns where requests are forwarded to. Raises: BadInput."""
+    if named is None:
+        if key_variable is not None:
+            raise BadInput("--pass-through-key-env is for --pass-through URL#MODEL: give that, too")
+        return None
+    from conductor_core.chat.messages import WorkerSpec
+    from conductor_core.engine.pools import read_specs
+    from conductor_core.privacy import masking
+    from conductor_core.providers.errors import ServerFault
+    from conductor_core.providers.model_files import check_spec
+    from conductor_core.serving.upstream import Upstream
+
+    if "://" in named:
+        url, _, model = named.partition("#")
+        if not model.strip() or not url.lower().startswith(("http://", "https://")) or "@" in url or "?" in url:
+            raise BadInput("--pass-through is URL#MODEL, such as https://api.openai.com/v1#gpt-5, or a worker's name")
+        spec = WorkerSpec(
+            name=model.strip()[:80],
+            provider="openai",
+            model=model.strip(),
+            base_url=url.rstrip("/"),
+            api_key_env=key_variable,
+        )
+    else:
+        if key_variable is not None:
+            raise BadInput("--pass-through-key-env is for URL#MODEL: a worker's pool file names its own api_key_env")
+        specs = {each.name: each for each in read_specs(settings.pool, settings)}
+        if named not in specs:
+            raise BadInput(f"unknown worker {one_line(named, 80)!r}; the pool has {', '.join(specs)}")
+        spec = specs[named]
+        if spec.provider not in ("openai", "anthropic"):
+            raise BadInput(f"worker {spec.name} is not behind a server: requests cannot be forwarded to it")
+    check_spec(spec, settings.key_variables)
+    masking.remember_variable(spec.api_key_env)
+    upstream = Upstream(spec, any_api="://" in named)
+    try:
+        upstream.check_key()
+    except ServerFault as fault:
+        raise BadInput(str(fault)) from fault
+    return upstream
 
 
 def _is_of_this_machine(host: str) -> bool:
@@ -92,7 +161,7 @@ def _is_of_this_machine(host: str) -> bool:
     return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
 
 
-def _listen(app: "ASGIApp", host: str, port: int) -> int:
+def _listen(app: "ASGIApp", host: str, port: int, passing: "PassThrough | None" = None) -> int:
     """Serves until SIGINT or SIGTERM, and then for a few seconds what is under way. Raises: BadInput."""
     import uvicorn
 
@@ -101,6 +170,11 @@ def _listen(app: "ASGIApp", host: str, port: int) -> int:
             await super().startup(sockets)
             shown = f"[{host}]" if ":" in host else host
             print(f"Listening on http://{shown}:{port}/v1", flush=True)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            if passing is not None:
+                await passing.aclose()
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             """Ends the server; a second signal does not wait. Uvicorn would raise the signal again afterwards."""

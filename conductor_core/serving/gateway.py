@@ -15,6 +15,7 @@ from conductor_core.serving.admission import Admission, Client
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
 from conductor_core.serving.outcome import Outcome, made_id, named
+from conductor_core.serving.pass_through import PassThrough
 from conductor_core.serving.served_models import ServedModel, ServedModels
 from conductor_core.serving.turns import Turns
 
@@ -34,6 +35,7 @@ class Gateway:
     Attributes:
         seal: the key of compacted conversations (``compaction.sealing_key``).
         inspector_url: where the inspector shows runs; None: at the address that the request came to.
+        passing: forwards what is asked of models that are not ours; None: nothing is forwarded.
     """
 
     turns: Turns
@@ -42,6 +44,7 @@ class Gateway:
     seal: bytes
     deletions: Deletions
     inspector_url: str | None = None
+    passing: PassThrough | None = None
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.keys)
