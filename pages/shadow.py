@@ -13,7 +13,7 @@ from pages.components.shadow import figures, pairs
 from pages.components.style.formats import inert
 
 PERIOD = "shadow-period"
-_DAYS = {"All": None, "Today": 0, "7 days": 6, "30 days": 29}
+_DAYS = {"All": None, "1 day": 0, "7 days": 6, "30 days": 29}
 FOLLOWED_S = 5.0
 FORWARD = "conductor serve --pass-through MODEL"
 SHADOW = "conductor serve --pass-through MODEL --shadow 10"

@@ -22,7 +22,7 @@ from conductor_core.analysis.intervals import (
     ratio_of_means,
     wilson,
 )
-from conductor_core.formats import UNKNOWN, dollars, plural, seconds
+from conductor_core.formats import dollars, plural, seconds
 from conductor_core.run.costs import Cost
 
 Verdict = Literal["better", "same", "worse"]
@@ -307,7 +307,7 @@ def _times(compared: Sequence[Request]) -> tuple[Line, ...]:
     lines = []
     for name, share in (("Median time", 0.5), ("95th percentile", 0.95)):
         first, second = quantile(firsts, share), quantile(others, share)
-        why = "without an answer of both" if left_out else ""
+        why = "unanswered" if left_out else ""
         lines.append(Line(name, "ms", len(known), first, second, None, ratio_of(first, second), left_out, why))
     return tuple(lines)
 
@@ -424,8 +424,8 @@ FILTERS: dict[str, Callable[[Request], bool]] = {
 def written(value: float, kind: Kind, *, sign: bool = False) -> str:
     """Writes a figure with its unit; ``sign``: as a difference, shares in points."""
     if kind == "share":
-        return _signed(f"{100 * value:+.1f}") if sign else f"{100 * value:.1f} %"
-    plus = ("−" if value < 0 else "+") if sign else ""
+        return _signed(f"{100 * value:+.1f}").replace("+0.0", "0.0") if sign else f"{100 * value:.1f} %"
+    plus = ("−" if value < 0 else "+" if value > 0 else "") if sign else ""
     value = abs(value) if sign else value
     return plus + {"ms": seconds, "tokens": lambda tokens: f"{tokens:,.0f}", "usd": dollars}[kind](value)
 
@@ -436,9 +436,11 @@ def times(value: float) -> str:
 
 
 def spread(estimate: Estimate, write: Callable[[float], str]) -> str:
-    """Writes the interval: ``2 to 10``; an end that too few values tell as a dash."""
-    low, high = (UNKNOWN if end is None else write(end) for end in (estimate.low, estimate.high))
-    return "" if estimate.low is None and estimate.high is None else f"{low} to {high}"
+    """Writes the interval: ``2 to 10``; ``from 2`` if too few values tell the other end; nothing without both."""
+    low, high = (None if end is None else write(end) for end in (estimate.low, estimate.high))
+    if low is None or high is None:
+        return f"from {low}" if low is not None else f"up to {high}" if high is not None else ""
+    return f"{low} to {high}"
 
 
 def _signed(number: str) -> str:

@@ -10,13 +10,15 @@ from conductor_core.analysis import shadow
 from conductor_core.analysis.intervals import Estimate
 from conductor_core.analysis.shadow import Answer, Forwarded, Line, Report, Request, Traffic
 from conductor_core.formats import UNKNOWN, plural, seconds
+from conductor_core.serving.counts import losses
+from pages.components.app.session import current
 from pages.components.app.widgets import across, download, segments
 from pages.components.style.figures import Figure, figure, layout, panel, plain, scatter
 from pages.components.style.formats import html
 
 TEMPLATE = "shadow/shadow"
 PART = "shadow-part"
-_HEIGHT_PX = 250
+_HEIGHT_PX = 216
 _LEAST_POINTS = 0.1  # a share's axis reaches at least ten points to each side
 _LEAST_RATIO = 2.0
 _MOST_MARKS = 200
@@ -25,7 +27,9 @@ _MOST_PARTS = 31
 
 def verdict(found: Report) -> None:
     """Draws the sentence, and below it what it is not of."""
+    lost = losses(current().settings.data_folder)
     facts = [f"{found.forwarded:,} forwarded", f"{found.shadowed:,} with a shadow", *found.not_compared]
+    facts += [f"ever {each}" for each in lost]
     if found.judgings:
         facts.append(f"{plural(found.judgings, 'question')} to judges, {found.judging.in_line}")
     simulated = "" if not found.simulated else "simulated" if found.simulated == found.compared else "partly simulated"
@@ -66,7 +70,7 @@ def table(found: Report) -> None:
 
 
 def _of(line: Line) -> str:
-    return f"{plural(line.n, 'request')}{f', {line.left_out:,} {line.why}' if line.left_out else ''}"
+    return f"{plural(line.n, 'request')}{f' · {line.left_out:,} {line.why}' if line.left_out else ''}"
 
 
 Cell = tuple[str, str]
@@ -86,6 +90,8 @@ def _cells(line: Line) -> tuple[Cell, Cell, Cell]:
         return (*both, (shadow.times(ratio.value), f"{by}{more}" if more else by.removesuffix(" · ")))
     if line.difference is not None:
         apart = line.difference
+        if apart.value == apart.low == apart.high == 0:
+            return (*both, ("the same", ""))
         return (*both, (_signed(apart.value, line), shadow.spread(apart, lambda end: _signed(end, line))))
     return (*both, (UNKNOWN, ""))
 
@@ -93,9 +99,12 @@ def _cells(line: Line) -> tuple[Cell, Cell, Cell]:
 def _estimate(each: Estimate | None, line: Line) -> Cell:
     if each is None:
         return ("unknown" if line.left_out else UNKNOWN, "")
-    return shadow.written(each.value, line.kind), shadow.spread(
-        each, lambda end: shadow.written(max(0.0, end), line.kind)
-    )
+    said = shadow.written(each.value, line.kind)
+    if each.value == each.low == each.high:
+        return said, ""
+    if line.kind == "share":
+        return said, _interval(each)
+    return said, shadow.spread(each, lambda end: shadow.written(max(0.0, end), line.kind))
 
 
 def _signed(value: float, line: Line) -> str:
@@ -166,15 +175,15 @@ def _timed(answer: Answer) -> bool:
 
 
 def _latency(today: Sequence[float], conductor: Sequence[float]) -> Figure:
-    named = (("today", today, "@soft", "dash"), ("Conductor", conductor, "@ink", "solid"))
+    named = (("today", today, "@soft"), ("Conductor", conductor, "@ink"))
     traces, notes = [], []
     least = max(1.0, min(today[0], conductor[0])) / 1000
     most = max(today[-1], conductor[-1], 2.0) / 1000
-    for name, times, colour, dash in named:
+    for name, times, colour in named:
         ranks = sorted({round(rank * (len(times) - 1) / _MOST_MARKS) for rank in range(_MOST_MARKS + 1)})
         xs = [max(times[rank] / 1000, least) for rank in ranks]
         ys = [100 * (rank + 1) / len(times) for rank in ranks]
-        line = {"color": colour, "width": 2, "dash": dash, "shape": "hv"}
+        line = {"color": colour, "width": 2, "shape": "hv"}
         said = f"{name}: %{{y:.0f}} % within %{{x:.2f}} s<extra></extra>"
         traces.append(scatter("lines", xs, ys, line=line, hovertemplate=said))
         middle, at = xs[len(xs) // 2], 62 if name == "today" else 38
@@ -194,7 +203,7 @@ def _latency(today: Sequence[float], conductor: Sequence[float]) -> Figure:
             right=16,
             hovermode="closest",
             annotations=words,
-            margin={"l": 44, "r": 16, "t": 8, "b": 40},
+            margin={"l": 48, "r": 16, "t": 8, "b": 50},
             xaxis={
                 "type": "log",
                 "range": [math.log10(least * 0.85), math.log10(most * 1.15)],
@@ -220,7 +229,7 @@ _PARTS = {"day": "By day", "forwarded model": "By model", "Conductor": "By Condu
 def parts(traffic: Traffic) -> None:
     with st.container(border=True, key="shadow-parts", gap="xsmall"):
         with across("shadow-parts-head"):
-            st.html(html("style/parts", "title", name="The same, apart", note=""), width="content")
+            st.html(html("style/parts", "title", name="Broken down", note=""), width="content")
             by = segments("Part", _PARTS, PART, default="day", required=True, format_func=_PARTS.__getitem__)
         found = shadow.parts(traffic, by or "day")
         rows = [(name, _part(each)) for name, each in found.items() if each.shadowed]
@@ -260,7 +269,7 @@ def today(requests: Sequence[Request]) -> None:
     whole = shadow.forwarded(requests)
     simulated = whole.simulated == whole.requests
     said = f"{plural(whole.requests, 'request')}, {whole.tokens:,} tokens, {whole.cost.in_line}"
-    with panel("shadow-today", "Today's traffic", "simulated" if simulated else said):
+    with panel("shadow-today", "Forwarded traffic", f"{said}{', simulated' if simulated else ''}"):
         left, right = st.columns(2, gap="large")
         for column, by, head in ((left, "forwarded model", "Model"), (right, "day", "Day")):
             found = shadow.forwarded_by(requests, by)

@@ -8,9 +8,9 @@ from markupsafe import Markup
 
 from conductor_core.analysis.shadow import FILTERS, Answer, Request
 from conductor_core.errors import InspectorError
-from conductor_core.formats import RUN_STATUSES, UNKNOWN, dollars, plural, seconds
+from conductor_core.formats import RUN_STATUSES, UNKNOWN, dollars, seconds
 from conductor_core.run.actor import local_caller
-from conductor_core.run.judgement import Mark
+from conductor_core.run.judgement import Judgement, Mark
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from pages.components.app import places
 from pages.components.app.session import current, viewed
@@ -145,17 +145,14 @@ def _opened(request: Request, shadow: Answer, following: str | None) -> None:
     viewed([trace.run_id for trace in traces if trace is not None], "pair of answers")
     if (first := next((trace for trace in traces if trace is not None), None)) is not None:
         st.html(html(TEMPLATE, "task", text=first.task[:_MOST_CHARACTERS]))
-    sides = st.columns(2, gap="small")
-    names = (f"Today: {request.forwarded.by}", f"Conductor: {shadow.by}")
-    for column, name, answer, trace, side in zip(sides, names, (request.forwarded, shadow), traces, "ab", strict=True):
-        with column:
-            text = "" if trace is None else (trace.answer or "")[:_MOST_CHARACTERS]
-            fault = "" if trace is None else " ".join((trace.error or "").split())[:600]
-            facts = " · ".join([seconds(answer.duration_ms), f"{answer.tokens:,} tokens", *_cost(answer)])
-            st.html(html(TEMPLATE, "answer", name=name, facts=facts, text=text, fault=fault))
-            with across(f"shadow-marks-{side}"):
-                for mark, icon in _MARKS:
-                    _marking(mark, answer.run_id, None, None, icon, chosen=answer.right is (mark == "right"))
+    answers = (request.forwarded, shadow)
+    named = ((f"Today: {request.forwarded.by}", traces[0]), (f"Conductor: {shadow.by}", traces[1]))
+    drawn = [(name, _facts(answer), *_texts(trace)) for answer, (name, trace) in zip(answers, named, strict=True)]
+    st.html(html(TEMPLATE, "answers", answers=drawn))
+    for column, answer, side in zip(st.columns(2, gap="small"), answers, "ab", strict=True):
+        with column, across(f"shadow-marks-{side}"):
+            for mark, icon in _MARKS:
+                _marking(mark, answer.run_id, None, None, icon, chosen=answer.right is (mark == "right"))
     with across("shadow-marks-both"):
         st.markdown("The Conductor's answer is")
         for mark, icon in _COMPARING:
@@ -165,8 +162,38 @@ def _opened(request: Request, shadow: Answer, following: str | None) -> None:
         st.page_link(places.COMPARE, label="Compare both runs", icon=":material/compare_arrows:", query_params=pair)
         if following is not None:
             button("Next", "shadow-next", _open, following, icon="arrow_downward_alt", shortcut="n", type="tertiary")
-    if request.judgings:
-        st.caption(f"{plural(request.judgings, 'question')} to a judge about it.")
+    if said := _said(request, shadow):
+        st.html(html(TEMPLATE, "note", said=said))
+
+
+def _facts(answer: Answer) -> str:
+    return " · ".join([seconds(answer.duration_ms), f"{answer.tokens:,} tokens", *_cost(answer)])
+
+
+def _texts(trace: RunTrace | None) -> tuple[str, str]:
+    """Returns a run's answer, and why it has none."""
+    if trace is None:
+        return "", "This run cannot be read."
+    return (trace.answer or "")[:_MOST_CHARACTERS], " ".join((trace.error or "").split())[:600]
+
+
+def _said(request: Request, shadow: Answer) -> str:
+    """Says who holds what of the two answers, the last of each alone."""
+    found = current().store.judgements.latest([request.forwarded.run_id, shadow.run_id])
+    parts = [
+        f"{_judge_name(each)}: {'' if each.compared_with else f'{side} '}{each.mark}{f' ({note})' if note else ''}"
+        for run_id, side in ((request.forwarded.run_id, "today"), (shadow.run_id, "Conductor"))
+        for each in found.get(run_id, ())
+        if each.path is None and each.mark is not None
+        for note in [" ".join(each.note.split())[:200]]
+    ]
+    return " · ".join(parts)
+
+
+def _judge_name(judgement: Judgement) -> str:
+    if judgement.by != "person":
+        return judgement.by
+    return "somebody" if judgement.actor is None else judgement.actor.short
 
 
 def _marking(
