@@ -6,15 +6,12 @@ No run is folded, so ten thousand requests are read at once. Lists check single 
 
 import json
 import sqlite3
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from conductor_core.analysis.shadow import VERDICTS, Answer, Request, Traffic, Verdict
-from conductor_core.run.costs import Cost
 from conductor_core.run.request import JUDGE_PURPOSE, PASS_PURPOSE, SHADOW_PURPOSE
 from storage.database.connections import Database
 from storage.encoding import read_count, read_time
@@ -22,19 +19,19 @@ from storage.log.reading import BadRecord, opened
 from storage.merkle.formats import text_of
 from storage.privacy import Vault
 
-_COLUMNS = (
-    "run_id", "purpose", "about_run_id", "created_at_utc", "status", "agents", "conductor", "input_tokens",
-    "output_tokens", "cost_usd", "known_usd", "duration_ms", "simulated",
+_VALUES = (
+    "created_at_utc", "status", "agents", "conductor", "input_tokens", "output_tokens", "cost_usd", "known_usd",
+    "duration_ms", "simulated",
 )  # fmt: skip
-_RUNS = (
-    f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE purpose IN (?, ?, ?) AND NOT imported "  # noqa: S608  own names
-    "AND created_at_utc >= ? ORDER BY sequence DESC"
+# The first condition is that of the index ix_runs_shadowed, to the sign: SQLite then reads nothing else.
+_OF = "FROM runs WHERE purpose IN ('pass-through', 'shadow', 'judge') AND purpose = ? AND NOT imported"
+_RUNS = f"SELECT run_id, about_run_id, {', '.join(_VALUES)} {_OF} AND created_at_utc >= ? ORDER BY sequence DESC"
+_JUDGINGS = (
+    f"SELECT about_run_id, count(*), total(cost_usd), count(cost_usd), total(known_usd) {_OF} GROUP BY about_run_id"
 )
 _OLDER = "SELECT run_id FROM runs WHERE purpose = ? AND run_id IN (SELECT value FROM json_each(?))"
-_MARKS = (
-    "SELECT run_id, judge, judged_by, mark, compared_with FROM judgements WHERE path IS NULL "
-    "AND run_id IN (SELECT value FROM json_each(?)) ORDER BY id"
-)
+# All of them: to look up each run's own takes longer.
+_MARKS = "SELECT run_id, compared_with, judge, judged_by, mark FROM judgements WHERE path IS NULL ORDER BY id"
 _FAULTS = (
     "SELECT run_id, sequence, CAST(kind AS BLOB), CAST(at_utc AS BLOB), CAST(payload AS BLOB) FROM events "
     "WHERE run_id IN (SELECT value FROM json_each(?)) AND kind IN ('run.failed', 'step.failed')"
@@ -67,100 +64,84 @@ class ShadowTraffic:
     def read(self, since_utc: datetime | None = None) -> Traffic:
         """Returns all requests that were forwarded, or those since then, the newest first. Leaves out imported runs."""
         since = "" if since_utc is None else since_utc.astimezone(UTC).isoformat()
+        rows = _Rows()
         with self._database.reading() as connection:
-            rows = connection.execute(_RUNS, (PASS_PURPOSE, SHADOW_PURPOSE, JUDGE_PURPOSE, since)).fetchall()
-            read = _Rows.of(dict(zip(_COLUMNS, row, strict=True)) for row in rows)
-            gone = read.without_forwarded()
+            for run_id, _, *values in connection.execute(_RUNS, (PASS_PURPOSE, since)):
+                rows.forwarded[run_id] = (run_id, *values)
+            for run_id, about, *values in connection.execute(_RUNS, (SHADOW_PURPOSE, since)):
+                rows.add_shadow(text_of(about or ""), (run_id, *values))
+            for shadow, number, usd, priced, known_usd in connection.execute(_JUDGINGS, (JUDGE_PURPOSE,)):
+                rows.judgings[shadow] = (number, usd if priced == number else None, known_usd)
+            gone = rows.without_forwarded()
             if gone and since:
-                asked = json.dumps([about for about in gone if isinstance(about, str)])
-                older = {run_id for (run_id,) in connection.execute(_OLDER, (PASS_PURPOSE, asked))}
+                older = {run_id for (run_id,) in connection.execute(_OLDER, (PASS_PURPOSE, json.dumps(gone)))}
                 gone = [about for about in gone if about not in older]
-            read.limited = _limited(connection, read.failed(), self._database.vault)
+            limited = _limited(connection, rows.failed(), self._database.vault)
             marks = _Marks()
-            for mark in connection.execute(_MARKS, (json.dumps(list(read.judged())),)):
+            for mark in connection.execute(_MARKS):
                 marks.add(*mark)
-        requests, repeated = read.requests(marks)
-        return Traffic(requests, gone=len(gone), repeated=repeated)
+        return Traffic(rows.requests(marks, limited), gone=len(gone), repeated=rows.repeated)
 
 
-Row = Mapping[str, Any]
-
-
-@dataclass
 class _Rows:
-    """``shadows``: by the forwarded run, the newest first. ``judgings``: by the shadow. ``limited``: ids of runs."""
+    """Rows of runs, given in the order of ``_RUNS``: the newest first.
 
-    forwarded: list[Row] = field(default_factory=list)
-    shadows: defaultdict[str | None, list[Row]] = field(default_factory=lambda: defaultdict(list))
-    judgings: defaultdict[str | None, list[Row]] = field(default_factory=lambda: defaultdict(list))
-    limited: Collection[str] = ()
+    Attributes:
+        shadows: the newest one of each forwarded run. repeated: how many others there are.
+        judgings: by shadow, how often a judge was asked about it, what that cost (None: unknown), and of what has a
+            price.
+    """
 
-    @classmethod
-    def of(cls, rows: Iterable[Row]) -> "_Rows":
-        found = cls()
-        for row in rows:
-            if row["purpose"] == PASS_PURPOSE:
-                found.forwarded.append(row)
-            else:
-                under = found.shadows if row["purpose"] == SHADOW_PURPOSE else found.judgings
-                under[row["about_run_id"]].append(row)
-        return found
+    def __init__(self) -> None:
+        self.forwarded: dict[str, tuple[Any, ...]] = {}
+        self.shadows: dict[str, tuple[Any, ...]] = {}
+        self.judgings: dict[str, tuple[int, float | None, float]] = {}
+        self.repeated = 0
+        self._models: dict[object, str] = {}
 
-    def without_forwarded(self) -> list[str | None]:
-        """Returns what shadows are about without being about a forwarded request, once for each shadow."""
-        there = {row["run_id"] for row in self.forwarded}
-        return [about for about, rows in self.shadows.items() if about not in there for _ in rows]
+    def add_shadow(self, about: str, row: tuple[Any, ...]) -> None:
+        if about in self.shadows:
+            self.repeated += 1
+        else:
+            self.shadows[about] = row
+
+    def without_forwarded(self) -> list[str]:
+        """Returns what shadows are about without being about a forwarded request."""
+        return [about for about in self.shadows if about not in self.forwarded]
 
     def failed(self) -> list[str]:
-        rows = [*self.forwarded, *(row for rows in self.shadows.values() for row in rows)]
-        return [row["run_id"] for row in rows if row["status"] == "failed"]
+        return [row[0] for rows in (self.forwarded, self.shadows) for row in rows.values() if row[2] == "failed"]
 
-    def judged(self) -> Iterable[str]:
-        """Returns the runs of which a judgement counts here."""
-        for row in self.forwarded:
-            if shadows := self.shadows.get(row["run_id"]):
-                yield row["run_id"]
-                yield shadows[0]["run_id"]
-
-    def requests(self, marks: "_Marks") -> tuple[tuple[Request, ...], int]:
-        """Returns the requests, and how many further shadows they have."""
-        found, repeated = [], 0
-        for row in self.forwarded:
-            forwarded = self._answer(row)
-            shadows = self.shadows.get(row["run_id"])
-            if not shadows:
+    def requests(self, marks: "_Marks", limited: Collection[str]) -> tuple[Request, ...]:
+        found = []
+        for run_id, row in self.forwarded.items():
+            forwarded = self._answer(row, limited, marks.right(run_id), planned=False)
+            if (row := self.shadows.get(run_id, ())) == ():
                 found.append(Request(forwarded))
                 continue
-            repeated += len(shadows) - 1
-            shadow = self._answer(shadows[0])
-            judging, judgings = Cost(), self.judgings.get(shadow.run_id, ())
-            for each in judgings:
-                judging += Cost(each["cost_usd"], each["known_usd"] or 0.0)
-            compared, disputed = marks.of_pair(forwarded.run_id, shadow.run_id)
-            found.append(
-                Request(
-                    replace(forwarded, right=marks.right(forwarded.run_id)),
-                    replace(shadow, right=marks.right(shadow.run_id)),
-                    compared,
-                    disputed,
-                    len(judgings),
-                    judging.usd,
-                    judging.known_usd,
-                )
-            )
-        return tuple(found), repeated
+            shadow = self._answer(row, limited, marks.right(row[0]), planned=True)
+            number, usd, known_usd = self.judgings.get(shadow.run_id, (0, 0.0, 0.0))
+            compared, disputed = marks.of_pair(forwarded, shadow)
+            found.append(Request(forwarded, shadow, compared, disputed, number, usd, known_usd))
+        return tuple(found)
 
-    def _answer(self, row: Row) -> Answer:
+    def _answer(self, row: tuple[Any, ...], limited: Collection[str], right: bool | None, *, planned: bool) -> Answer:
+        run_id, at_utc, status, agents, conductor, read, wrote, usd, known_usd, duration_ms, simulated = row
+        if planned:
+            by = text_of(conductor or GIVEN)
+        elif (by := self._models.get(agents, "")) == "":
+            by = self._models[agents] = _model(agents)
         return Answer(
-            run_id=row["run_id"],
-            at_utc=read_time(row["created_at_utc"]) or _UNKNOWN_TIME,
-            status="limited" if row["run_id"] in self.limited else text_of(row["status"]),
-            by=_model(row["agents"]) if row["purpose"] == PASS_PURPOSE else text_of(row["conductor"] or GIVEN),
-            tokens=read_count(row["input_tokens"]) + read_count(row["output_tokens"]),
-            cost_usd=_number(row["cost_usd"]),
-            known_usd=_number(row["known_usd"]) or 0.0,
-            duration_ms=_number(row["duration_ms"]),
-            simulated=bool(row["simulated"]),
+            run_id,
+            read_time(at_utc) or _UNKNOWN_TIME,
+            "limited" if run_id in limited else text_of(status),
+            by,
+            read_count(read) + read_count(wrote),
+            _number(usd),
+            _number(known_usd) or 0.0,
+            _number(duration_ms),
+            bool(simulated),
+            right,
         )
 
 
@@ -193,41 +174,46 @@ class _Marks:
     """What counts of the judgements on the answers of runs: of each judge the last on the same thing."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str | None, str], tuple[str, str]] = {}
-        self._of: defaultdict[tuple[str, str | None], list[tuple[int, str]]] = defaultdict(list)
+        # By the run and what it is compared with: judge, rank and mark.
+        self._on: dict[tuple[str, str | None], list[tuple[str, int, str]]] = {}
 
-    def add(self, run_id: str, judge: str, by: str, mark: str | None, compared_with: str | None) -> None:
-        self._found.pop((run_id, compared_with, judge), None)  # the last one comes last
-        if mark is not None:
-            self._found[run_id, compared_with, judge] = (by, mark)
-        self._of.clear()
-
-    def _on(self, run_id: str, compared_with: str | None) -> list[tuple[int, str]]:
-        """Returns rank and mark of each judge, in their order."""
-        if not self._of:
-            for (run, other, _), (by, mark) in self._found.items():
-                self._of[run, other].append((_RANKS.get(by, 0), mark))
-        return self._of.get((run_id, compared_with), [])
+    def add(self, run_id: str, compared_with: str | None, judge: str, by: str, mark: str | None) -> None:
+        own = [] if mark is None else [(judge, _RANKS.get(by, 0), mark)]
+        if (before := self._on.get((run_id, compared_with))) is not None:
+            own = [*(each for each in before if each[0] != judge), *own]
+        self._on[run_id, compared_with] = own
 
     def right(self, run_id: str) -> bool | None:
-        marks = [(rank, mark) for rank, mark in self._on(run_id, None) if mark in ("right", "wrong")]
-        return _believed(marks) == "right" if marks else None
+        marks = self._on.get((run_id, None))
+        return _believed([(rank, mark) for _, rank, mark in marks]) == "right" if marks else None
 
-    def of_pair(self, forwarded: str, shadow: str) -> tuple[Verdict | None, bool]:
+    def of_pair(self, forwarded: Answer, shadow: Answer) -> tuple[Verdict | None, bool]:
         """Returns what was said of the shadow in comparison, and whether two judges contradict each other."""
+        first, second = forwarded.run_id, shadow.run_id
         marks: list[tuple[int, Verdict]] = []
-        for of, other, way in ((forwarded, shadow, _INVERTED), (shadow, forwarded, _AS_SAID)):
-            marks += [(rank, way[mark]) for rank, mark in self._on(of, other) if mark in way]
-        said = [{mark for _, mark in self._on(run_id, None)} for run_id in (forwarded, shadow)]
-        rights = (self.right(forwarded), self.right(shadow))
-        verdicts = {verdict for _, verdict in marks}
-        if None not in rights and rights[0] != rights[1]:
-            verdicts.add("better" if rights[1] else "worse")
-        disputed = {"better", "worse"} <= verdicts or any({"right", "wrong"} <= each for each in said)
+        for of, other, way in ((first, second, _INVERTED), (second, first, _AS_SAID)):
+            if said := self._on.get((of, other)):
+                marks += [(rank, way[mark]) for _, rank, mark in said if mark in way]
+        disputed = self._mixed(first) or self._mixed(second)
+        if marks and not disputed:
+            verdicts = {verdict for _, verdict in marks}
+            if forwarded.right is not None and shadow.right is not None and forwarded.right != shadow.right:
+                verdicts.add("better" if shadow.right else "worse")
+            disputed = {"better", "worse"} <= verdicts
         return (_believed(marks) if marks else None), disputed
 
+    def _mixed(self, run_id: str) -> bool:
+        marks = self._on.get((run_id, None), ())
+        return len(marks) > 1 and len({mark for _, _, mark in marks}) > 1
 
-def _believed(marks: list[tuple[int, Any]]) -> Any:
-    """Returns the last mark of the highest rank."""
-    highest = max(rank for rank, _ in marks)
-    return [mark for rank, mark in marks if rank == highest][-1]
+
+_Mark = TypeVar("_Mark", bound=str)
+
+
+def _believed(marks: Sequence[tuple[int, _Mark]]) -> _Mark:
+    """Returns the last mark of the highest rank. ``marks``: at least one."""
+    highest, believed = marks[0]
+    for rank, mark in marks[1:]:
+        if rank >= highest:
+            highest, believed = rank, mark
+    return believed

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from conductor_core.analysis.intervals import (
     Estimate,
@@ -35,8 +35,7 @@ _NOT_ENDED = {"queued", "running", "waiting"}
 _COMPARED = {"completed", *ENDINGS}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):  # quicker to make than a frozen dataclass, and a page makes twenty thousand
     """One run: a forwarded request, or the Conductor's run of it.
 
     Attributes:
@@ -63,8 +62,7 @@ class Answer:
         return self.status not in _NOT_ENDED
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A forwarded request.
 
     Attributes:
