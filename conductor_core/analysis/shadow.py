@@ -194,7 +194,7 @@ class Report:
         """Says what is left out of the comparison, in a few words each."""
         parts = {
             "without a shadow": self.forwarded - self.shadowed,
-            "still running": self.unfinished,
+            "not ended yet": self.unfinished,
             "broken off": self.broken_off,
             "of a deleted request": self.gone,
             "repeated": self.repeated,
@@ -434,11 +434,11 @@ def times(value: float) -> str:
 
 
 def spread(estimate: Estimate, write: Callable[[float], str]) -> str:
-    """Writes the interval: ``2 to 10``; ``from 2`` if too few values tell the other end; nothing without both."""
+    """Writes the interval: ``2 to 10``; ``from 2`` if too few values tell the other end; nothing if it has no width."""
     low, high = (None if end is None else write(end) for end in (estimate.low, estimate.high))
     if low is None or high is None:
         return f"from {low}" if low is not None else f"up to {high}" if high is not None else ""
-    return f"{low} to {high}"
+    return f"{low} to {high}" if low != high else ""
 
 
 def _signed(number: str) -> str:

@@ -380,9 +380,8 @@ def _figure_line(line: figures.Line) -> str:
 
 def _with_interval(estimate: Estimate, kind: figures.Kind, *, sign: bool = False) -> str:
     said = figures.written(estimate.value, kind, sign=sign)
-    if estimate.low == estimate.high:
-        return said
-    return f"{said} ({figures.spread(estimate, lambda end: figures.written(end, kind, sign=sign))})"
+    ends = figures.spread(estimate, lambda end: figures.written(end, kind, sign=sign))
+    return f"{said} ({ends})" if ends else said
 
 
 def _traffic_line(name: str, found: figures.Forwarded) -> str:
@@ -392,7 +391,8 @@ def _traffic_line(name: str, found: figures.Forwarded) -> str:
     parts += [f"median {half}", f"95th percentile {most}"]
     parts += [f"{number:,} {status}" for status, number in sorted(found.ended.items())]
     simulated = " (simulated)" if found.simulated == found.requests else ""
-    return one_line(f"  {name[:80]}{simulated}: {', '.join(parts)}", 400)
+    said = ", ".join(parts)
+    return f"  {one_line(f'{name[:80]}{simulated}: {said}', 400)}"
 
 
 def _plain(models: Iterable[BaseModel]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from pages.components.style.formats import html
 
 TEMPLATE = "shadow/shadow"
 PART = "shadow-part"
-_HEIGHT_PX = 216
+_HEIGHT_PX = 190
 _LEAST_POINTS = 0.1  # a share's axis reaches at least ten points to each side
 _LEAST_RATIO = 2.0
 _MOST_MARKS = 200
@@ -100,8 +100,6 @@ def _estimate(each: Estimate | None, line: Line) -> Cell:
     if each is None:
         return ("unknown" if line.left_out else UNKNOWN, "")
     said = shadow.written(each.value, line.kind)
-    if each.value == each.low == each.high:
-        return said, ""
     if line.kind == "share":
         return said, _interval(each)
     return said, shadow.spread(each, lambda end: shadow.written(max(0.0, end), line.kind))
