@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, exp, floor, log, sqrt
+from math import ceil, exp, floor, isfinite, log, sqrt
 from statistics import fmean
 
 from conductor_core.errors import BadInput
@@ -172,17 +172,18 @@ def ratio_of_means(firsts: Sequence[float], seconds: Sequence[float]) -> Estimat
     """Returns how many times as much the second of each pair was on average: mean over mean.
 
     The interval is that of its logarithm by the delta method (Cochran 1977, 6.3), which takes the pairs into account.
-    None: one of the means is not above zero. Raises: BadInput for none.
+    None: one of the means is not above zero, or there is no such number. Raises: BadInput for none.
     """
     first, second = mean_of(firsts).value, mean_of(seconds).value
     if first <= 0 or second <= 0:
         return None
-    ratio = second / first
+    if not isfinite(ratio := second / first):
+        return None
     if len(firsts) < 2:
         return Estimate(ratio)
     left = [own / second - other / first for own, other in zip(seconds, firsts, strict=True)]
     reach = _student(len(left) - 1) * sqrt(_variance(left) / len(left))
-    return Estimate(ratio, ratio * exp(-reach), ratio * exp(reach))
+    return Estimate(ratio, _stretched(ratio, -reach), _stretched(ratio, reach))
 
 
 def quantile(values: Sequence[float], share: float) -> Estimate:
@@ -203,21 +204,28 @@ def quantile(values: Sequence[float], share: float) -> Estimate:
 
 
 def ratio_of(first: Estimate, second: Estimate) -> Estimate | None:
-    """Returns how many times as much the second is. None: one of them is not above zero.
+    """Returns how many times as much the second is. None: one of them is not above zero, or there is no such number.
 
     The interval joins those of both, on the scale of logarithms, as ``paired_proportions`` does (Zou and Donner 2008).
     It takes them as independent: for pairs that go together it is rather too wide.
     """
     if first.value <= 0 or second.value <= 0:
         return None
-    ratio = second.value / first.value
+    if not isfinite(ratio := second.value / first.value):
+        return None
 
     def end(own: float | None, other: float | None, sign: int) -> float | None:
         if own is None or other is None or own <= 0 or other <= 0:
             return None
-        return ratio * exp(sign * sqrt(log(own / second.value) ** 2 + log(other / first.value) ** 2))
+        return _stretched(ratio, sign * sqrt(log(own / second.value) ** 2 + log(other / first.value) ** 2))
 
     return Estimate(ratio, end(second.low, first.high, -1), end(second.high, first.low, 1))
+
+
+def _stretched(ratio: float, by: float) -> float | None:
+    """Returns a ratio moved on the scale of logarithms; None where no number is so small, or so large."""
+    moved = ratio * exp(max(-700.0, min(by, 700.0)))
+    return moved if moved > 0 and isfinite(moved) else None
 
 
 def _variance(values: Sequence[float]) -> float:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from statistics import fmean, median
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -44,13 +45,13 @@ _requests = st.lists(
 )
 
 
-def answer(status: str = "completed", **fields: object) -> Answer:
-    values = {"cost_usd": 0.01, "known_usd": 0.01, "duration_ms": 1000.0, "tokens": 100} | fields
-    return Answer("a run", NOW, status, "gpt", **values)  # type: ignore[arg-type]
+def answer(status: str = "completed", **fields: Any) -> Answer:
+    values: dict[str, Any] = {"cost_usd": 0.01, "known_usd": 0.01, "duration_ms": 1000.0, "tokens": 100} | fields
+    return Answer("a run", NOW, status, "gpt", **values)
 
 
-def pair(today: Answer, conductor: Answer, **fields: object) -> Request:
-    return Request(today, conductor, **fields)  # type: ignore[arg-type]
+def pair(today: Answer, conductor: Answer, **fields: Any) -> Request:
+    return Request(today, conductor, **fields)
 
 
 def traffic(*requests: Request) -> Traffic:
@@ -141,7 +142,7 @@ def test_times_are_of_requests_that_both_answered() -> None:
 
 
 def test_the_sentence_says_what_was_found_with_its_interval() -> None:
-    right = {"right": True}
+    right: dict[str, Any] = {"right": True}
     better = pair(answer(right=False), answer(**right, duration_ms=2100.0, cost_usd=0.018))
     same = pair(answer(**right), answer(**right, duration_ms=2100.0, cost_usd=0.018))
     said = sentence(report(traffic(*[better] * 24, *[same] * 376)))
@@ -158,7 +159,7 @@ def test_the_sentence_claims_nothing_that_the_interval_does_not_show() -> None:
 
 
 def test_without_verdicts_and_prices_the_sentence_says_so() -> None:
-    unpriced = {"cost_usd": None, "known_usd": 0.0}
+    unpriced: dict[str, Any] = {"cost_usd": None, "known_usd": 0.0}
     said = sentence(report(traffic(pair(answer(**unpriced), answer(**unpriced)))))
     assert said.endswith("took 1.0 times as long and has an unknown cost; no answer is judged yet.")
     some = sentence(report(traffic(pair(answer(), answer()), pair(answer(), answer(**unpriced)))))
