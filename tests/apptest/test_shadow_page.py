@@ -7,12 +7,14 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from conductor_core.analysis import shadow
 from conductor_core.run.request import PASS_PURPOSE, SHADOW_PURPOSE, RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import QUESTION, Step, Workflow
 from pages.components.app.session import Session
 from pages.components.shadow import figures, pairs
+from storage.access_log import AccessQuery
 from tests.support.shadow_traffic import Pair, fill
 
 Visit = Callable[..., AppTest]
@@ -66,7 +68,7 @@ def test_traffic_without_a_shadow_is_an_audit_of_today(visit: Visit, session: Se
 
 def test_pairs_that_nobody_judged_are_offered_for_judging(visit: Visit, session: Session) -> None:
     today = run(session, HOSTILE, PASS_PURPOSE)
-    shadow = run(session, HOSTILE, SHADOW_PURPOSE, today)
+    own = run(session, HOSTILE, SHADOW_PURPOSE, today)
     app = visit("shadow")
     assert "no answer is judged yet." in drawn(app)
     assert "<img" not in drawn(app)
@@ -77,26 +79,26 @@ def test_pairs_that_nobody_judged_are_offered_for_judging(visit: Visit, session:
     assert not app.exception
     assert "<img" not in drawn(app)
     assert "&lt;img" in drawn(app)
-    app.button(f"shadow-worse-{shadow.run_id}").click().run()
+    app.button(f"shadow-worse-{own.run_id}").click().run()
     app.button(f"shadow-right-{today.run_id}").click().run()
-    app.button(f"shadow-wrong-{shadow.run_id}").click().run()
+    app.button(f"shadow-wrong-{own.run_id}").click().run()
     assert not app.exception
-    kept = session.store.judgements.latest([today.run_id, shadow.run_id])
-    assert [(each.mark, each.by, each.compared_with) for each in kept[shadow.run_id]] == [
+    kept = session.store.judgements.latest([today.run_id, own.run_id])
+    assert [(each.mark, each.by, each.compared_with) for each in kept[own.run_id]] == [
         ("worse", "person", today.run_id),
         ("wrong", "person", None),
     ]
     assert [each.mark for each in kept[today.run_id]] == ["right"]
     assert "▼ worse" in drawn(app)
-    viewed = [record.what for record in session.store.access_log.read(limit=50).records if record.run_id]
+    viewed = [record.what for record in session.store.access_log.read(AccessQuery()).records if record.run_id]
     assert "pair of answers" in viewed
 
 
 def test_the_figures_of_the_page_are_those_of_the_store(visit: Visit, session: Session, filled: list[Pair]) -> None:
     app = visit("shadow")
     said = drawn(app)
-    found = figures.shadow.report(session.store.shadow_traffic.read())
-    assert figures.shadow.sentence(found) in said
+    found = shadow.report(session.store.shadow_traffic.read())
+    assert shadow.sentence(found) in said
     assert f"{found.forwarded:,} forwarded" in said
     assert found.unfinished == 1
     assert "1 not ended yet" in said
@@ -105,9 +107,8 @@ def test_the_figures_of_the_page_are_those_of_the_store(visit: Visit, session: S
     app.segmented_control(figures.PART).set_value("forwarded model").run()
     assert not app.exception
     assert ">writer<" in drawn(app)
-    rows = list(
-        csv.DictReader(io.StringIO(figures.shadow.to_csv(figures._reports(session.store.shadow_traffic.read()))))
-    )
+    table = shadow.to_csv(figures.reports(session.store.shadow_traffic.read()))
+    rows = list(csv.DictReader(io.StringIO(table)))
     assert {row["by"] for row in rows} == {"all", "day", "forwarded model", "Conductor"}
 
 
@@ -141,8 +142,8 @@ def test_a_page_that_only_reads_offers_no_verdict(
     visit: Visit, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     today = run(session, "What is 6 times 7?", PASS_PURPOSE)
-    shadow = run(session, "What is 6 times 7?", SHADOW_PURPOSE, today)
+    own = run(session, "What is 6 times 7?", SHADOW_PURPOSE, today)
     refusal = "the database can only be read"
     monkeypatch.setattr(type(session.store), "refusal", property(lambda _: RuntimeError(refusal)))
     app = visit("shadow", state={pairs.OPENED: today.run_id})
-    assert app.button(f"shadow-better-{shadow.run_id}").disabled
+    assert app.button(f"shadow-better-{own.run_id}").disabled

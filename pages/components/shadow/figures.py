@@ -41,11 +41,12 @@ def verdict(found: Report) -> None:
 def downloads(traffic: Traffic) -> None:
     """Draws what saves all figures, of the whole and of each part."""
     how = {"type": "tertiary"}
-    download("CSV", lambda: shadow.to_csv(_reports(traffic)), "shadow.csv", "text/csv", "shadow-csv", **how)
+    download("CSV", lambda: shadow.to_csv(reports(traffic)), "shadow.csv", "text/csv", "shadow-csv", **how)
     download("JSON", lambda: _json(traffic), "shadow.json", "application/json", "shadow-json", **how)
 
 
-def _reports(traffic: Traffic) -> dict[tuple[str, str], Report]:
+def reports(traffic: Traffic) -> dict[tuple[str, str], Report]:
+    """Returns the figures of the whole and of each part, by what it was parted and the part's name."""
     found = {("all", ""): shadow.report(traffic)}
     return found | {(by, name): each for by in shadow.BREAKDOWNS for name, each in shadow.parts(traffic, by).items()}
 

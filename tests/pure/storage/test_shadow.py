@@ -42,7 +42,7 @@ def write(store: Store) -> Write:
     ) -> str:
         first = created(run_id, purpose=purpose, about_run_id=about, **fields)
         plan = planned(run_id, Workflow(steps=(Step(instruction="{question}", agent=agent),)))
-        step = [step_started(run_id, 0, 30), step_completed(run_id, 0, "42", 40, usd)]
+        step: list[Event] = [step_started(run_id, 0, 30), step_completed(run_id, 0, "42", 40, usd)]
         last = run_completed(run_id) if ending == "whole" else ending
         told: list[Event] = [first, *plan, *step, *([] if last is None else [last])]
         at_utc = NOW + timedelta(days=days)
