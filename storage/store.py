@@ -21,6 +21,7 @@ from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.costs import interruption
 from conductor_core.run.events import FINAL_KINDS, Event, RunCreated
+from conductor_core.run.request import BESIDE_PURPOSES
 from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
 from conductor_core.text import plain, whole_characters
@@ -306,10 +307,11 @@ class Store:
         alone: bool = False,
         tree: str | None = None,
         recorded: bool = False,
-        without: str | None = None,
+        without: Collection[str] = (),
         among: Collection[str] | None = None,
         answers: bool = False,
         conversation: str | None = None,
+        purpose: str | None = None,
     ) -> list[RunSummary]:
         """Returns runs, newest first.
 
@@ -324,15 +326,18 @@ class Store:
             batch: only runs of this batch. alone: only runs of no batch.
             tree: only this run, the runs that it came from, and whatever came from any of them.
             recorded: only runs that came with the program.
-            without: leaves out runs of this purpose, such as the replays of a blame.
+            without: leaves out runs of these purposes, such as the replays of a blame.
             among: only runs of these ids.
             answers: also says what each was named by and what its answer comes to, for which its events are read once.
             conversation: only this run, and those of the conversation that it began.
+            purpose: only runs of this purpose.
         """
         ids = None if among is None else json.dumps(list(among))
+        left_out = json.dumps(list(without)) if without else None
         asked = Search(
-            limit, before, search, status, parent, batch, alone, tree, recorded, without, ids, answers, conversation
-        )
+            limit, before, search, status, parent, batch, alone, tree, recorded, left_out, ids, answers, conversation,
+            purpose,
+        )  # fmt: skip
         with self._database.reading() as connection:
             asked = _with_answers(connection, asked)
             return self._listing.read(connection, asked)
@@ -366,10 +371,23 @@ class Store:
             query = "SELECT 1 FROM sqlite_sequence WHERE name = 'events'"
             return connection.execute(query).fetchone() is not None
 
-    def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
-        """Returns the totals of what ``runs`` finds on all its pages."""
+    def spent_since(self, purposes: Collection[str], since_utc: datetime) -> tuple[float, int]:
+        """Returns the known USD and the tokens of all runs of these purposes that began since then."""
         with self._database.reading() as connection:
-            asked = _with_answers(connection, Search(0, text=search, status=status, batch=batch))
+            return queries.read_spent(connection, json.dumps(list(purposes)), since_utc.isoformat())
+
+    def totals(
+        self,
+        search: str | None = None,
+        batch: str | None = None,
+        status: str | None = None,
+        purpose: str | None = None,
+    ) -> Totals:
+        """Returns the totals of what ``runs`` finds on all its pages, of a purpose or of all that people ask for."""
+        beside = json.dumps(BESIDE_PURPOSES) if batch is None and purpose is None else None
+        with self._database.reading() as connection:
+            asked = Search(0, text=search, status=status, batch=batch, without=beside, purpose=purpose)
+            asked = _with_answers(connection, asked)
             return queries.read_totals(connection, asked)
 
     def cursor_at(self, moment_utc: datetime) -> int:

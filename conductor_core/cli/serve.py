@@ -6,7 +6,7 @@ import socket
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from conductor_core.serving.pass_through import PassThrough
+    from conductor_core.serving.served_models import ServedModels
     from conductor_core.serving.upstream import Upstream
     from conductor_core.settings import Settings
 
@@ -53,6 +54,33 @@ PassThroughKey = Annotated[
     str | None,
     typer.Option(metavar="VAR", help="The variable that holds the key of the model at URL#MODEL."),
 ]
+ShadowShare = Annotated[
+    float | None,
+    typer.Option(
+        "--shadow",
+        metavar="SHARE",
+        min=0,
+        max=1,
+        help="The share of the forwarded requests that a served model answers, too, after the client has its answer.",
+    ),
+]
+ShadowModel = Annotated[str, typer.Option(metavar="ID", help="The served model that does.")]
+ShadowUsd = Annotated[
+    float | None, typer.Option(metavar="USD", min=0, max=1e9, help="What shadows and judges may spend in a day (UTC).")
+]
+ShadowAtOnce = Annotated[int, typer.Option(min=1, max=2, help="How many shadows run at once.")]
+Grader = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Tasks with right answers, a suite file as `evaluate --suite` reads: where a request is one of them, the "
+        "forwarded answer and the shadow's are both judged.",
+    ),
+]
+Judge = Annotated[
+    str | None,
+    typer.Option(metavar="WORKER", help="A worker of the pool that says which of two answers is better."),
+]
 _STOP_WITHIN_S = 3
 
 
@@ -64,6 +92,12 @@ def serve(
     models: Models = None,
     pass_through: PassThroughTo = None,
     pass_through_key_env: PassThroughKey = None,
+    shadow: ShadowShare = None,
+    shadow_model: ShadowModel = "fugu",
+    shadow_usd_a_day: ShadowUsd = None,
+    shadow_at_once: ShadowAtOnce = 1,
+    grader: Grader = None,
+    judge: Judge = None,
     db: options.Db = None,
 ) -> int:
     """POST /v1/chat/completions, /v1/responses and /v1/messages are answered by runs, which the inspector shows."""
@@ -79,6 +113,18 @@ def serve(
         except BadInput as fault:  # otherwise only clients would hear of it, who cannot mend it
             raise BadInput(f"served model {each.id}: {fault}") from fault
     upstream = _upstream(pass_through, pass_through_key_env, settings)
+    shadowing = {
+        "db": db,
+        "conductor": conductor,
+        "pool": pool,
+        "models": None if models is None else str(models),
+        "model": shadow_model,
+        "at_once": shadow_at_once,
+        "usd_a_day": shadow_usd_a_day,
+        "grader": grader,
+        "judge": judge,
+    }
+    _check_shadow(shadow, shadowing, served, settings, forwards=upstream is not None)
     check_free(host, port)
     with opened_store(db, settings) as store:
         from conductor_core.serving.app import endpoint
@@ -101,7 +147,7 @@ def serve(
                 engine.warm_up(settings.conductor, settings.pool)
             turns = Turns(engine, store, settings, served)
             seal = sealing_key(settings.data_folder)
-            kept = store.service_keys, seal, store.deleted_responses
+            kept = store.service_keys, seal, store.deleted_responses, store.judgements
             gateway = Gateway(turns, served, *kept, inspector_url=settings.inspector_url)
             if upstream is not None:
                 from conductor_core.serving.counts import Counts
@@ -109,6 +155,11 @@ def serve(
 
                 counts = Counts(settings.data_folder)
                 gateway.passing = PassThrough(upstream, engine.sink, store, turns, counts)
+                if shadow:
+                    from conductor_core.cli.shadowing import COMMAND
+                    from conductor_core.serving.shadow import Shadow
+
+                    gateway.passing.shadow = Shadow(COMMAND, shadowing, shadow, shadow_at_once, counts)
             app = OwnPagesOnly(endpoint(lambda: gateway), names=lambda: settings.allowed_hosts)
             return _listen(app, host, port, gateway.passing)
 
@@ -154,6 +205,40 @@ def _upstream(named: str | None, key_variable: str | None, settings: "Settings")
     except ServerFault as fault:
         raise BadInput(str(fault)) from fault
     return upstream
+
+
+def _check_shadow(
+    share: float | None, asked: dict[str, Any], served: "ServedModels", settings: "Settings", *, forwards: bool
+) -> None:
+    """Raises: BadInput for what the process of the shadow would only find out later."""
+    if share is None:
+        for option in ("usd_a_day", "grader", "judge"):
+            if asked[option] is not None:
+                name = f"--shadow-{option.replace('_', '-')}" if option == "usd_a_day" else f"--{option}"
+                raise BadInput(f"{name} is for --shadow SHARE: give that, too")
+        return
+    from conductor_core.cli.shadowing import grader_of
+    from conductor_core.engine.pools import read_specs
+
+    if not forwards:
+        raise BadInput("--shadow is a share of forwarded requests: give --pass-through MODEL, too")
+    model = served.get(asked["model"])
+    if model is None:
+        known = ", ".join(each.id for each in served.all)
+        raise BadInput(f"unknown served model {one_line(asked['model'], 80)!r}; choose {known}")
+    workers = read_specs(model.pool or settings.pool, settings)
+    if asked["judge"] is not None:
+        judges = read_specs(settings.pool, settings)
+        if asked["judge"] not in {spec.name for spec in judges}:
+            names = ", ".join(spec.name for spec in judges)
+            raise BadInput(f"unknown judge {one_line(asked['judge'], 80)!r}; the pool has {names}")
+        workers = (*workers, *judges)
+    if asked["usd_a_day"] is not None:
+        from conductor_core.engine.budgets import CostCap
+        from conductor_core.serving.shadow_runs import Spent
+
+        CostCap(Spent(0.0, 0), max_usd=asked["usd_a_day"]).check_workers(workers)
+    grader_of(asked["grader"])
 
 
 def _is_of_this_machine(host: str) -> bool:

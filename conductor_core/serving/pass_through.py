@@ -9,12 +9,11 @@ else of the run is one commit after the answer was relayed. Nothing waits for it
 If the record cannot be written, the client is served. A team that points its clients here is promised that nothing
 changes for them, and an audit that takes a product down is switched off the same day, and then records nothing at all.
 So the loss is counted (``counts``), logged and told in the docs, and the answer lacks ``x-conductor-trace-id``. A
-commit that takes longer than ``BEGIN_S`` is waited for no longer; what it brings is recorded if it succeeds later.
+commit that takes long (``BEGIN_S``) is waited for no longer; what it brings is recorded if it succeeds later.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import httpx2
@@ -37,13 +36,14 @@ from conductor_core.serving.forwarded import Forwarded, Question, end_of, forwar
 from conductor_core.serving.leaving import ended, left
 from conductor_core.serving.served_models import OWNED_BY, ServedModel, ServedModels, listed_for_anthropic
 from conductor_core.serving.served_models import listed as listed_model
+from conductor_core.serving.shadow import Shadow
 from conductor_core.serving.turns import Turns
 from conductor_core.serving.upstream import SILENCE_S, Upstream, path_below_root, returned
 
 log = logging.getLogger(__name__)
 
-BEGIN_S = 2.0
-"""So long a request waits for its record to begin."""
+BEGIN_S, BEGIN_BYTES_PER_S = 2.0, 4e6
+"""So long a request waits for its record to begin, and the longer, the larger it is."""
 SEND_S = 600.0
 """A client that reads nothing for so long counts as gone."""
 _RETRIES_S = (0.5, 2.0, 8.0, 30.0)
@@ -60,12 +60,12 @@ class PassThrough:
     """Belongs to one event loop, that of the server.
 
     Attributes:
-        after: is told of each answered request whose record is whole.
+        shadow: takes a share of the answered requests; None: there is none.
     """
 
     def __init__(self, upstream: Upstream, sink: EventSink, records: Keeps, turns: Turns, counts: Counts) -> None:
         self.upstream, self.counts = upstream, counts
-        self.after: Callable[[Forwarded], None] = lambda _: None
+        self.shadow: Shadow | None = None
         self._sink, self._records, self._turns = sink, records, turns
         self._writing: set[asyncio.Task[None]] = set()
         self._keeping: asyncio.Task[None] | None = None
@@ -104,7 +104,7 @@ class PassThrough:
     ) -> None:
         """Forwards a request and relays its answer. Raises: ApiError if there is none; ClientDisconnect."""
         made = self._made(question, client.caller)
-        begun = await self._begin(made)
+        begun = await self._begin(made, BEGIN_S + len(body) / BEGIN_BYTES_PER_S)
         working = asyncio.create_task(self._relay(made, request, body, send, named=begun is not None))
         leaving = asyncio.create_task(left(request.receive))
         revoked = asyncio.create_task(allowance.revoked.wait())
@@ -164,11 +164,11 @@ class PassThrough:
 
     # The record.
 
-    async def _begin(self, made: Forwarded) -> "asyncio.Future[None] | None":
+    async def _begin(self, made: Forwarded, within_s: float) -> "asyncio.Future[None] | None":
         """Returns the writing of the record's beginning, durable unless that takes too long; None: there is none."""
         begun: asyncio.Future[None] | None = None
         try:
-            async with asyncio.timeout(BEGIN_S):
+            async with asyncio.timeout(within_s):
                 if images := images_of(made.question):
                     await asyncio.to_thread(self._records.keep_images, images)
                 begun = self._sink.append(*made.began)
@@ -176,7 +176,7 @@ class PassThrough:
         except TimeoutError as error:
             if begun is None:
                 self._lost(made, "unrecorded", error)
-            log.warning("run %s: its record has not begun after %g s", made.run_id, BEGIN_S)
+            log.warning("run %s: its record has not begun after %g s", made.run_id, within_s)
         except Exception as error:  # noqa: BLE001  whatever the record cannot take, the client is served
             self._lost(made, "unrecorded", error)
             return None
@@ -218,7 +218,8 @@ class PassThrough:
             made.kept.clear()
             if made.question.asked is not None and over.answer:
                 self._turns.remember_answer(made.request, over.answer)
-            self.after(made)
+            if self.shadow is not None:
+                self.shadow.offer(made)
 
     def _lost(self, made: Forwarded, how: Count, error: Exception) -> None:
         self.counts.add(how)
@@ -230,7 +231,9 @@ class PassThrough:
             await asyncio.sleep(_KEEP_S)
 
     async def aclose(self) -> None:
-        """Waits for a moment until the records that are being ended are written."""
+        """Waits for a moment until the records that are being ended are written; for the shadow not at all."""
+        if self.shadow is not None:
+            await self.shadow.aclose()
         if self._writing:
             _, late = await asyncio.wait(self._writing, timeout=_END_S)
             if late:
