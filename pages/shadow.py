@@ -16,7 +16,7 @@ PERIOD = "shadow-period"
 _DAYS = {"All": None, "1 day": 0, "7 days": 6, "30 days": 29}
 FOLLOWED_S = 5.0
 FORWARD = "conductor serve --pass-through MODEL"
-SHADOW = "conductor serve --pass-through MODEL --shadow 10"
+SHADOW = "conductor serve --pass-through MODEL --shadow 0.1"
 
 
 def show() -> None:

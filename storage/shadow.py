@@ -6,12 +6,12 @@ No run is folded, so ten thousand requests are read at once. Lists check single 
 
 import json
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from conductor_core.analysis.shadow import VERDICTS, Answer, Request, Traffic, Verdict
+from conductor_core.analysis.shadow import CALLED, VERDICTS, Answer, Request, Traffic, Verdict
 from conductor_core.run.request import JUDGE_PURPOSE, PASS_PURPOSE, SHADOW_PURPOSE
 from storage.database.connections import Database
 from storage.encoding import read_count, read_time
@@ -40,6 +40,7 @@ _STATE = (
     "SELECT (SELECT max(sequence) FROM events), (SELECT max(id) FROM judgements), (SELECT max(id) FROM deletions), "
     "(SELECT count(*) FROM judgements)"
 )
+_LAST_KINDS = "SELECT kind FROM events WHERE run_id = ? ORDER BY sequence DESC LIMIT 3"
 _RANKS = {"judge": 0, "grader": 1, "person": 2}
 """Who is believed where judges differ: the higher one, and of equals the last."""
 _AS_SAID: Mapping[str, Verdict] = {verdict: verdict for verdict in VERDICTS}
@@ -76,11 +77,12 @@ class ShadowTraffic:
             if gone and since:
                 older = {run_id for (run_id,) in connection.execute(_OLDER, (PASS_PURPOSE, json.dumps(gone)))}
                 gone = [about for about in gone if about not in older]
-            limited = _limited(connection, rows.failed(), self._database.vault)
+            told = _limited(connection, rows.of_status("failed"), self._database.vault)
+            told |= _called(connection, rows.of_status("cancelled"))
             marks = _Marks()
             for mark in connection.execute(_MARKS):
                 marks.add(*mark)
-        return Traffic(rows.requests(marks, limited), gone=len(gone), repeated=rows.repeated)
+        return Traffic(rows.requests(marks, told), gone=len(gone), repeated=rows.repeated)
 
 
 class _Rows:
@@ -109,23 +111,24 @@ class _Rows:
         """Returns what shadows are about without being about a forwarded request."""
         return [about for about in self.shadows if about not in self.forwarded]
 
-    def failed(self) -> list[str]:
-        return [row[0] for rows in (self.forwarded, self.shadows) for row in rows.values() if row[2] == "failed"]
+    def of_status(self, status: str) -> list[str]:
+        return [row[0] for rows in (self.forwarded, self.shadows) for row in rows.values() if row[2] == status]
 
-    def requests(self, marks: "_Marks", limited: Collection[str]) -> tuple[Request, ...]:
+    def requests(self, marks: "_Marks", told: Mapping[str, str]) -> tuple[Request, ...]:
+        """``told``: by run, what its status is called here."""
         found = []
         for run_id, row in self.forwarded.items():
-            forwarded = self._answer(row, limited, marks.right(run_id), planned=False)
+            forwarded = self._answer(row, told, marks.right(run_id), planned=False)
             if (row := self.shadows.get(run_id, ())) == ():
                 found.append(Request(forwarded))
                 continue
-            shadow = self._answer(row, limited, marks.right(row[0]), planned=True)
+            shadow = self._answer(row, told, marks.right(row[0]), planned=True)
             number, usd, known_usd = self.judgings.get(shadow.run_id, (0, 0.0, 0.0))
             compared, disputed = marks.of_pair(forwarded, shadow)
             found.append(Request(forwarded, shadow, compared, disputed, number, usd, known_usd))
         return tuple(found)
 
-    def _answer(self, row: tuple[Any, ...], limited: Collection[str], right: bool | None, *, planned: bool) -> Answer:
+    def _answer(self, row: tuple[Any, ...], told: Mapping[str, str], right: bool | None, *, planned: bool) -> Answer:
         run_id, at_utc, status, agents, conductor, read, wrote, usd, known_usd, duration_ms, simulated = row
         if planned:
             by = text_of(conductor or GIVEN)
@@ -134,7 +137,7 @@ class _Rows:
         return Answer(
             run_id,
             read_time(at_utc) or _UNKNOWN_TIME,
-            "limited" if run_id in limited else text_of(status),
+            told.get(run_id) or text_of(status),
             by,
             read_count(read) + read_count(wrote),
             _number(usd),
@@ -158,15 +161,25 @@ def _model(agents: object) -> str:
     return "unknown"
 
 
-def _limited(connection: sqlite3.Connection, failed: list[str], vault: Vault) -> set[str]:
+def _limited(connection: sqlite3.Connection, failed: list[str], vault: Vault) -> dict[str, str]:
     """Returns those of the failed runs that a provider's rate limit made fail, as far as their events can be read."""
-    found = set()
+    found = {}
     if failed:
         for run_id, *event in connection.execute(_FAULTS, (json.dumps(failed),)):
             with suppress(BadRecord, ValueError, RecursionError):
                 document = json.loads(opened(tuple(event), run_id, vault).payload)
                 if isinstance(document, dict) and str(document.get("error_code")).endswith("RateLimited"):
-                    found.add(run_id)
+                    found[run_id] = "limited"
+    return found
+
+
+def _called(connection: sqlite3.Connection, cancelled: list[str]) -> dict[str, str]:
+    """Returns those of the cancelled runs that ended as they waited for a tool of the client."""
+    found = {}
+    for run_id in cancelled:
+        kinds = [kind for (kind,) in connection.execute(_LAST_KINDS, (run_id,))]
+        if kinds == ["run.cancelled", "run.waiting", "tool.called"]:
+            found[run_id] = CALLED
     return found
 
 

@@ -32,14 +32,16 @@ ENDINGS = ("failed", "limited", "refused", "filtered", "cut", "empty")
 """How an answer may have ended otherwise than whole. ``limited``: it failed because of a provider's rate limit."""
 _WITHOUT_ANSWER = {"failed", "limited", "filtered", "empty"}
 _NOT_ENDED = {"queued", "running", "waiting"}
-_COMPARED = {"completed", *ENDINGS}
+CALLED = "called"
+"""How a shadow ended that came to a call of its client's tools: nobody carries it out."""
+_COMPARED = {"completed", CALLED, *ENDINGS}
 
 
 class Answer(NamedTuple):  # quicker to make than a frozen dataclass, and a page makes twenty thousand
     """One run: a forwarded request, or the Conductor's run of it.
 
     Attributes:
-        status: as of a run, or ``limited``.
+        status: as of a run, or ``limited``, or ``called``.
         by: who answered: the model of a forwarded request, the Conductor of a shadow.
         cost_usd: None: a price is unknown. known_usd: of what has a price.
         duration_ms: None while it runs.
@@ -410,7 +412,7 @@ FILTERS: dict[str, Callable[[Request], bool]] = {
     "disputed": lambda request: request.disputed,
     "not judged": lambda request: request.whole and request.verdict is None,
     "failed": lambda request: (
-        request.shadow is not None and request.shadow.ended and request.shadow.status != "completed"
+        request.shadow is not None and request.shadow.ended and request.shadow.status not in ("completed", CALLED)
     ),
 }
 """``failed``: the shadow ended otherwise than with a whole answer."""

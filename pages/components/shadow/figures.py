@@ -170,7 +170,7 @@ def latency(requests: Sequence[Request]) -> None:
 
 
 def _timed(answer: Answer) -> bool:
-    return answer.status in ("completed", "refused", "cut") and answer.duration_ms is not None
+    return answer.status in ("completed", shadow.CALLED, "refused", "cut") and answer.duration_ms is not None
 
 
 def _latency(today: Sequence[float], conductor: Sequence[float]) -> Figure:

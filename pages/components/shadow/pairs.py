@@ -6,7 +6,7 @@ from contextlib import suppress
 import streamlit as st
 from markupsafe import Markup
 
-from conductor_core.analysis.shadow import FILTERS, Answer, Request
+from conductor_core.analysis.shadow import CALLED, FILTERS, Answer, Request
 from conductor_core.errors import InspectorError
 from conductor_core.formats import RUN_STATUSES, UNKNOWN, dollars, seconds
 from conductor_core.run.actor import local_caller
@@ -123,8 +123,8 @@ def _verdict(request: Request) -> Markup:
 def _side(answer: Answer) -> Markup:
     status = "failed" if answer.status == "limited" else answer.status
     right = {True: "✓ right", False: "✕ wrong", None: ""}[answer.right]
-    if status == "completed":
-        parts = [right, seconds(answer.duration_ms), *_cost(answer)]
+    if status in ("completed", CALLED):
+        parts = [right, "⚒ calls a tool" if status == CALLED else "", seconds(answer.duration_ms), *_cost(answer)]
         return html(TEMPLATE, "side", status="", marked=False, said=" · ".join(filter(None, parts)))
     word = "rate-limited" if answer.status == "limited" else RUN_STATUSES.get(status, ("", status))[1]
     said = f"{RUN_STATUSES.get(status, ('⚠',))[0]} {word}"
@@ -174,7 +174,11 @@ def _texts(trace: RunTrace | None) -> tuple[str, str]:
     """Returns a run's answer, and why it has none."""
     if trace is None:
         return "", "This run cannot be read."
-    return (trace.answer or "")[:_MOST_CHARACTERS], " ".join((trace.error or "").split())[:600]
+    calls = [
+        f"⚒ {call.name} {call.arguments}" for step in trace.walk() for call in (*step.tool_calls, *step.open_calls)
+    ]
+    said = "\n\n".join(filter(None, [trace.answer or "", *calls]))
+    return said[:_MOST_CHARACTERS], " ".join((trace.error or "").split())[:600]
 
 
 def _said(request: Request, shadow: Answer) -> str:
