@@ -12,6 +12,7 @@ from conductor_core.formats import RUN_STATUSES, UNKNOWN, dollars, seconds
 from conductor_core.run.actor import local_caller
 from conductor_core.run.judgement import Judgement, Mark
 from conductor_core.run.trace import RunTrace, RunUnreadable
+from conductor_core.serving.shadow_runs import called_in
 from pages.components.app import places
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, button, fault_shown, kept_fault, segments, show_fault, text_button
@@ -174,9 +175,7 @@ def _texts(trace: RunTrace | None) -> tuple[str, str]:
     """Returns a run's answer, and why it has none."""
     if trace is None:
         return "", "This run cannot be read."
-    calls = [
-        f"⚒ {call.name} {call.arguments}" for step in trace.walk() for call in (*step.tool_calls, *step.open_calls)
-    ]
+    calls = [f"⚒ {call.name} {call.arguments}" for call in called_in(trace)]
     said = "\n\n".join(filter(None, [trace.answer or "", *calls]))
     return said[:_MOST_CHARACTERS], " ".join((trace.error or "").split())[:600]
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from conductor_core.analysis.shadow import Request, report
+from conductor_core.chat.messages import ToolCall
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.events import Event
@@ -41,7 +42,8 @@ def write(store: Store) -> Write:
         **fields: Any,
     ) -> str:
         first = created(run_id, purpose=purpose, about_run_id=about, **fields)
-        plan = planned(run_id, Workflow(steps=(Step(instruction="{question}", agent=agent),)))
+        steps = [Step(instruction="{question}", agent=name) for name in (agent, "checker")]
+        plan = planned(run_id, Workflow(steps=tuple(steps)))
         step: list[Event] = [step_started(run_id, 0, 30), step_completed(run_id, 0, "42", 40, usd)]
         last = run_completed(run_id) if ending == "whole" else ending
         told: list[Event] = [first, *plan, *step, *([] if last is None else [last])]
@@ -124,6 +126,26 @@ def test_an_unknown_price_is_unknown_and_a_running_shadow_unfinished(store: Stor
     request = only(store)
     assert request.forwarded.cost_usd is None
     assert report(store.shadow_traffic.read()).unfinished == 1
+
+
+def test_a_shadow_that_came_to_a_call_of_a_tool_is_compared_and_another_cancelled_one_is_not(
+    store: Store, write: Write
+) -> None:
+    for name, calls in (("calls", True), ("stopped", False)):
+        write(f"today {name}", PASS_PURPOSE)
+        write(name, SHADOW_PURPOSE, f"today {name}", ending=None)
+        call = ToolCall(name="look_up", arguments="{}", call_id="call_0")
+        called = ev.ToolCalled(run_id=name, path=(1,), calls=(call,))
+        waits: list[Event] = [step_started(name, 1, 50), called, ev.RunWaiting(run_id=name)]
+        ended = ev.RunCancelled(run_id=name, actor=ADA.actor, door="api", duration_ms=60)
+        store.log.append_and_wait(*(waits if calls else []), ended)
+    stopped, calling = store.shadow_traffic.read().requests
+    assert calling.shadow is not None
+    assert stopped.shadow is not None
+    assert (calling.shadow.status, calling.whole) == ("called", True)
+    assert (stopped.shadow.status, stopped.whole) == ("cancelled", False)
+    found = report(store.shadow_traffic.read())
+    assert (found.compared, found.broken_off, found.endings) == (1, 1, ())
 
 
 def test_a_person_counts_before_a_grader_and_a_grader_before_a_judge(store: Store, pair: None) -> None:
