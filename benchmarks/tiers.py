@@ -118,7 +118,9 @@ class World:
         """Returns cost and quality, sampled and exact, if the first ``easy`` go to the cheap worker."""
         cheap, full = ordered[:easy], ordered[easy:]
         good = sum(each.easy for each in cheap) + sum(each.conductor_good for each in full)
-        exact = sum(self.cheap[each.cheap_run_id] for each in cheap) + sum(self.full[each.cheap_run_id] for each in full)
+        exact = sum(self.cheap[each.cheap_run_id] for each in cheap) + sum(
+            self.full[each.cheap_run_id] for each in full
+        )
         tokens = sum(each.cheap_tokens for each in cheap) + sum(each.conductor_tokens for each in full)
         count = len(ordered)
         return {"tokens": tokens / count, "sampled": good / count, "exact": exact / count}
@@ -147,7 +149,11 @@ def promise(classifier: Classifier, rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "threshold": threshold,
         "unit": unit,
-        "promised": {"easy": told.easy, "cost": told.cost, "quality": [told.quality.rate, told.quality.low, told.quality.high]},
+        "promised": {
+            "easy": told.easy,
+            "cost": told.cost,
+            "quality": [told.quality.rate, told.quality.low, told.quality.high],
+        },
         "held": {
             "easy": held.easy,
             "cost": held.cost,

@@ -6,6 +6,7 @@ from math import sqrt
 from typing import Literal
 
 from conductor_core.analysis.intervals import Difference, Pairs, Proportion, paired_proportions, wilson
+from conductor_core.formats import dollars
 from conductor_core.tiers.classifier import Outcome
 
 Unit = Literal["usd", "tokens"]
@@ -60,6 +61,11 @@ def unit_of(outcomes: Sequence[Outcome]) -> Unit:
     """Returns USD where every price is known and something was paid, else tokens."""
     prices = [price for each in outcomes for price in (each.cheap_usd, each.conductor_usd)]
     return "usd" if all(price is not None for price in prices) and any(prices) else "tokens"
+
+
+def in_unit(cost: float, unit: Unit) -> str:
+    """Returns a cost in words: ``$0.0123``, ``1,234 tokens``."""
+    return dollars(cost) if unit == "usd" else f"{cost:,.0f} tokens"
 
 
 def costs(outcome: Outcome, unit: Unit) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from math import log1p
 import numpy as np
 from numpy.typing import NDArray
 
-from conductor_core.chat.messages import Message
+from conductor_core.chat.messages import ImagePart, Message, TextPart, parts_of
 from conductor_core.run.request import WhatIsAsked
 
 FORM = 1
@@ -41,10 +41,11 @@ class Features:
 
 
 def reason_for_conductor(asked: WhatIsAsked) -> str:
-    """Returns why a request goes to the Conductor whatever its text; empty: its text decides."""
-    if asked.tools:
+    """Returns why a request goes to the Conductor whatever its text (``TIER_REASONS``); empty: its text decides."""
+    before = [part for turn in asked.turns_before for part in parts_of(turn.content)]
+    if asked.tools or any(not isinstance(part, TextPart | ImagePart) for part in before):
         return "tools"
-    if asked.images or any(not isinstance(turn.content, str) for turn in asked.turns_before):
+    if asked.images or any(isinstance(part, ImagePart) for part in before):
         return "images"
     if asked.rules.form != "text":
         return "format"
@@ -66,7 +67,7 @@ def features(text: str, before: Sequence[Message] = ()) -> Features:
 
 
 def _length(turns: Sequence[Message]) -> int:
-    return sum(len(turn.content) for turn in turns if isinstance(turn.content, str))
+    return sum(len(turn.text) for turn in turns)
 
 
 def _counts(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:

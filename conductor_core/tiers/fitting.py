@@ -20,9 +20,8 @@ from conductor_core import __version__
 from conductor_core.errors import BadInput
 from conductor_core.tiers.classifier import MOST_OUTCOMES, Classifier, Fit, shortened
 from conductor_core.tiers.features import COUNT, Features
-from conductor_core.tiers.outcomes import Row
+from conductor_core.tiers.outcomes import LEAST_OF_A_CLASS, LEAST_OUTCOMES, Row
 
-LEAST_OUTCOMES, LEAST_OF_A_CLASS = 50, 10
 _FOLDS = 5
 _STRENGTHS = (0.03, 0.3, 3.0, 30.0)
 

@@ -19,19 +19,15 @@ from pydantic import ValidationError
 from conductor_core.chat.messages import Usage
 from conductor_core.errors import InspectorError
 from conductor_core.run.judgement import Judgement
-from conductor_core.run.request import JUDGE_PURPOSE, REPLAY_PURPOSE, WhatIsAsked
+from conductor_core.run.request import JUDGE_PURPOSE, REPLAY_PURPOSE, TIER_REASONS, WhatIsAsked
 from conductor_core.tiers.classifier import Outcome
 from conductor_core.tiers.features import Features, features, reason_for_conductor
 
+LEAST_OUTCOMES, LEAST_OF_A_CLASS = 50, 10
+"""A classifier is fitted on no fewer, and on no fewer easy ones and others."""
 _PAGE = 500
 _ORDER = ("person", "grader", "judge")
 _MIRRORED = {"better": "worse", "same": "same", "worse": "better"}
-REASONS = {
-    "tools": "has tools: goes to the Conductor in any case",
-    "images": "has images: goes to the Conductor in any case",
-    "format": "demands JSON: goes to the Conductor in any case",
-    "conversation": "a long conversation: goes to the Conductor in any case",
-}
 NO_CHEAP = "the cheap worker did not answer it alone"
 NO_CONDUCTOR = "no Conductor answered it"
 NO_MARK = "only one of the two answers has a verdict"
@@ -109,6 +105,15 @@ def find(records: Records, judgements: Iterable[Judgement], worker: str, since: 
         else:
             rows.append(made)
     return Found(tuple(rows), dict(sorted(left_out.items())))
+
+
+def alone(records: Records, judgements: Iterable[Judgement]) -> list[str]:
+    """Returns the workers that answered a judged request alone, the most frequent first. Blocks. Raises: StoreError."""
+    known = {each.run_id: each for each in _listed(records, _Marks(judgements).run_ids)}
+    about = {each.about_run_id for each in known.values() if each.about_run_id is not None} - set(known)
+    runs = [*known.values(), *_listed(records, about)]
+    counts = Counter(run.agents[0] for run in runs if len(run.agents) == 1 and _is_cheap(run, run.agents[0]))
+    return [worker for worker, _ in counts.most_common()]
 
 
 class _Marks:
@@ -235,7 +240,7 @@ def _row(records: Records, cheap: Listed, full: Listed, marks: _Marks) -> Row | 
     if asked.task != other.task:
         return "the two runs were not asked the same"
     if reason := reason_for_conductor(asked):
-        return REASONS[reason]
+        return f"always to the Conductor: {TIER_REASONS[reason]}"
     if cheap.created_at_utc is None:
         return GONE
     easy, good = verdict

@@ -11,13 +11,15 @@ _ICONS = {
     "run": "play_circle", "history": "history", "compare": "compare_arrows", "context": "account_tree",
     "blame": "troubleshoot", "audit": "manage_search", "evaluate": "leaderboard", "training": "school",
     "workers": "groups", "models": "neurology", "keys": "key",
+    "tiers": "alt_route",
 }  # fmt: skip
 ICONS = {PAGES / f"{name}.py": icon for name, icon in _ICONS.items()}
 """By page, the name of its icon among Material's symbols."""
-RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, EVALUATE, TRAINING, WORKERS, MODELS, KEYS = ALL = tuple(ICONS)
+RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, EVALUATE, TRAINING, WORKERS, MODELS, KEYS, TIERS = ALL = tuple(ICONS)
 RAIL = {
     "": (RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT),
     "Conductor": (EVALUATE, TRAINING),
+    "Moving in": (TIERS,),
     "System": (WORKERS, MODELS, KEYS),
 }
 """The pages in the rail, below their headings."""
