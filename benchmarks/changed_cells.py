@@ -149,6 +149,7 @@ def _write(store: Store, images: list[ImagePart], keep: Callable[[], None]) -> N
     store.search.catch_up()
     _write_keys(store)
     _write_conversation(store)
+    _write_judgements(store)
     store.access_log.viewed(["first", "held"], "show", CALLER)
     store.access_log.exported(["first"], "bundle", CALLER)
     store.access_log.settle()
@@ -173,6 +174,16 @@ def _write_conversation(store: Store) -> None:
         store.log.append_and_wait(created_otherwise(first, conversation_id=_TURNS[0] if number else None), *rest)
         store.deleted_responses.delete(_response(number), CALLER if number else Caller())
     store.erase(_TURNS[2:], CALLER)
+
+
+def _write_judgements(store: Store) -> None:
+    add = store.judgements.add
+    add("first", CALLER, mark="wrong", score=0.25, note="It names the wrong year.")
+    add("first", CALLER, path=(1,), mark="right")
+    add("first", CALLER, mark="right")
+    add("secret", Caller(), score=1, note="A secret note.", by="grader")
+    add("held", CALLER, mark="better", by="judge", source_run_id="child", compared_with="first")
+    store.judgements.take_back(store.judgements.of("first")[-1], CALLER)
 
 
 def _response(number: int) -> str:
@@ -239,6 +250,8 @@ def answers(path: Path, run_ids: tuple[str, ...], images: tuple[str, ...]) -> di
         keep("access", lambda: store.access_log.read(AccessQuery(), limit=1000))
         keys = store.service_keys
         keep("keys", lambda: [(key, keys.current(key.id), keys.last_used(key.id)) for key in keys.list()])
+        keep("judgements", store.judgements.list)
+        keep("what counts", lambda: (store.judgements.latest(run_ids), store.judgements.counts()))
         keep("evidence", lambda: store.evidence().origin)
         keep("published", store.publish)
         for run_id in run_ids:

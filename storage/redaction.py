@@ -136,6 +136,14 @@ class RecordRedaction:
         stored: Command = _read(COMMAND.validate_python, hidden, f"a command to {command.kind}")
         return stored
 
+    def note(self, run_id: str, note: str) -> str:
+        """Returns what somebody notes about a run as it may be stored. Raises: StoreError."""
+        run = self._runs.get(run_id) or self._new_run()
+        try:
+            return self._hidden(note, self._current(), self._count(run))
+        except BadInput as error:
+            raise StoreError(str(error)) from error
+
     def text(self, text: str) -> str:
         """Returns a text without what is hidden in events: of names those that the runs at hand have shown so far."""
         met = [run.names.met for run in list(self._runs.values()) if run.names is not None]

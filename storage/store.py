@@ -42,6 +42,7 @@ from storage.evidence.anchoring import (
 from storage.evidence.derived import deletion_digest, digest_of, erased_row
 from storage.evidence.history import Report
 from storage.evidence.keys import file_of_log, load_key, new_key, new_key_in_place
+from storage.judgements import Judgements
 from storage.log import commands, queries, reading
 from storage.log.commands import CommandWatch, Listener, Signer, read_origin, records_of_no_run
 from storage.log.event_log import EventLog
@@ -81,7 +82,7 @@ _BLANK = (
 _PLAIN = (
     "SELECT EXISTS (SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(ifnull(payload, '') AS BLOB), 1, 1) <> ?)"
 )
-_WITH_RUN = ("commands", "snapshots", "deleted_responses")
+_WITH_RUN = ("commands", "snapshots", "deleted_responses", "judgements")
 _HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
 
 
@@ -198,6 +199,7 @@ class Store:
         search: full-text search over all runs, and what an auditor asks of them.
         access_log: logs who viewed what.
         service_keys: who may use the endpoint. deleted_responses: what it does not show any more.
+        judgements: what people, graders and judges hold of runs.
     """
 
     def __init__(
@@ -230,6 +232,7 @@ class Store:
         self.access_log = AccessLog(database, self.log.change, self._anchoring.written)
         self.service_keys = ServiceKeys(database, self.log.change_and_wait, self._anchoring.written)
         self.deleted_responses = DeletedResponses(database, self.log.change_and_wait, self._anchoring.written)
+        self.judgements = Judgements(database, self.log.change_and_wait, self._anchoring.written, redaction.note)
 
     @property
     def refusal(self) -> StoreError | None:

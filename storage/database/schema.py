@@ -366,6 +366,37 @@ CREATE INDEX ix_runs_about_run_id ON runs (about_run_id) WHERE about_run_id IS N
 """
 
 
+_JUDGEMENTS = f"""\
+-- A judgement of a run or of a step (conductor_core.run.judgement.Judgement). It goes with its run.
+-- path: a JSON list; NULL: the run's answer. judged_by: ``by``. judge: tells judges apart. note: see storage.privacy.
+-- actor, door: as in runs. salt: by chance; without it, nobody can guess a note from the digest in the log.
+CREATE TABLE judgements (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+	run_id TEXT NOT NULL,
+	path TEXT,
+	mark TEXT,
+	score FLOAT,
+	note TEXT NOT NULL,
+	judged_by TEXT NOT NULL,
+	judge TEXT NOT NULL,
+	source_run_id TEXT,
+	compared_with TEXT,
+	at_utc TEXT NOT NULL,
+	actor TEXT,
+	door TEXT NOT NULL,
+	salt TEXT NOT NULL
+)
+
+CREATE INDEX ix_judgements_run_id_id ON judgements (run_id, id)
+
+CREATE TRIGGER judgements_no_update BEFORE UPDATE ON judgements \
+BEGIN SELECT RAISE(ABORT, 'judgements are only ever added'); END
+
+CREATE TRIGGER judgements_no_delete BEFORE DELETE ON judgements WHEN {_OF_KEPT_RUN} \
+BEGIN SELECT RAISE(ABORT, 'judgements are only ever added'); END
+"""
+
+
 def _add_service_keys(cursor: sqlite3.Cursor) -> None:
     _execute(cursor, _SERVICE_KEYS)
 
@@ -378,12 +409,18 @@ def _add_about(cursor: sqlite3.Cursor) -> None:
     _execute(cursor, _ABOUT)
 
 
+def _add_judgements(cursor: sqlite3.Cursor) -> None:
+    _execute(cursor, _JUDGEMENTS)
+
+
 def _execute(cursor: sqlite3.Cursor, statements: str) -> None:
     for statement in statements.strip().split("\n\n"):
         cursor.execute(statement)
 
 
-CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = (_add_service_keys, _add_conversations, _add_about)
+CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = (
+    _add_service_keys, _add_conversations, _add_about, _add_judgements,
+)  # fmt: skip
 """The first makes version 18 of version 17, and so on. None of them is edited later."""
 HEAD = f"{BASELINE + len(CHANGES):04}"
 """The version that this program reads and writes."""

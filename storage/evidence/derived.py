@@ -20,6 +20,8 @@ from storage.deleted_responses import row_digest as row_digest_of_response
 from storage.evidence.database_audit import reading
 from storage.evidence.history import Report, counted
 from storage.evidence.search_index import REBUILD, IndexCheck
+from storage.judgements import ADDED
+from storage.judgements import row_digest as row_digest_of_judgement
 from storage.log.live_runs import changing_columns, fixed_columns, read_image
 from storage.log.owner import OWNER_ID
 from storage.log.reading import read_apart
@@ -235,6 +237,36 @@ def _check_deleted_responses(connection: sqlite3.Connection, gone: Container[str
         report.add("derived", text_of(rows[response].get("run_id")), None, what)
 
 
+_JUDGEMENT_RECORDS = (
+    "SELECT record FROM leaves WHERE record IS NOT NULL AND instr(record, '\"judgement.added\"') ORDER BY position"
+)
+
+
+def _check_judgements(connection: sqlite3.Connection, gone: Container[str], report: Report) -> None:
+    """Adds judgements that the table has and no record does, or the other way round, and those that differ.
+
+    ``gone``: runs that were deleted or erased, with what was held of them.
+    """
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'judgements'").fetchall():
+        return
+    wanted: dict[int, Record] = {}
+    for (text,) in connection.execute(_JUDGEMENT_RECORDS):
+        record = _read(text)
+        number, added = record.get("judgement"), record.get("kind") == ADDED
+        if added and isinstance(number, int) and str(record.get("run")) not in gone:
+            wanted[number] = record
+    for row in _rows(connection, "SELECT * FROM judgements ORDER BY id"):
+        number = row.get("id")
+        said = wanted.pop(number, None) if isinstance(number, int) else None
+        if said is None:
+            what = f"the table of judgements has number {str(number)[:40]}, and no record in the log does"
+            report.add("derived", text_of(row.get("run_id")), None, what)
+        elif said.get("row_sha256") != row_digest_of_judgement(row):
+            report.add("derived", str(said.get("run")), None, f"the judgement {number} differs from the log")
+    for each, record in wanted.items():
+        report.add("derived", str(record.get("run")), None, f"the table of judgements lacks number {each}")
+
+
 def _read(text: object) -> Record:
     return read_record(text.encode(errors="replace") if isinstance(text, str) else b"")
 
@@ -254,11 +286,14 @@ def _actor(stored: object) -> object:
 
 
 _PARTS = "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-_SEALED = frozenset({("runs", "task"), ("runs", "error"), ("snapshots", "trace"), ("commands", "payload")})
+_SEALED = frozenset(
+    {("runs", "task"), ("runs", "error"), ("snapshots", "trace"), ("commands", "payload"), ("judgements", "note")}
+)
 """Columns of text that hold bytes in an encrypted run."""
 _CHECKED_WITH_EVENTS = ("events", "leaves")
-_COUNTED = ("commands", "deletions", "events", "holds")
+_COUNTED = ("commands", "deletions", "events", "holds", "judgements")
 """Tables whose ids are never given twice: SQLite keeps the last one."""
+_GO_WITH_RUNS = ("commands", "judgements")
 
 Part = tuple[str, str, str]
 
@@ -361,10 +396,11 @@ def _check_numbers(connection: sqlite3.Connection, report: Report) -> None:
     kept = dict(rows)
     if len(kept) != len(rows) or not kept.keys() <= set(_COUNTED):
         report.add("schema", None, None, "the last numbers of tables are not those of this program's tables")
-    for table in _COUNTED[:2] + _COUNTED[3:]:
+    there = {name for kind, name, _ in parts(connection) if kind == "table"}
+    for table in there.intersection(_COUNTED) - {"events"}:
         ((newest,),) = connection.execute(f"SELECT coalesce(max(id), 0) FROM {table}")  # noqa: S608  own names
         last = kept.get(table, 0)
-        if last != newest and not (table == "commands" and isinstance(last, int) and last > newest):
+        if last != newest and not (table in _GO_WITH_RUNS and isinstance(last, int) and last > newest):
             report.add("schema", None, None, f"the last number of the table {table} is {newest}, not {str(last)[:40]}")
 
 
@@ -397,6 +433,8 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
         _check_service_keys(connection, report)
     with reading(report, "the table deleted_responses"):
         _check_deleted_responses(connection, read_removals(connection).deletions, report)
+    with reading(report, "the table judgements"):
+        _check_judgements(connection, read_removals(connection).deletions, report)
     for part, has, lacks, what in (
         *((f"the table {table}", table, "events", f"{table} knows a run that has no event") for table in _OF_RUNS),
         ("which runs lists lack", "events", "runs", "the run has events, and no row: lists do not show it"),

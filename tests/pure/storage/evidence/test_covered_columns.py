@@ -72,6 +72,11 @@ COVERED = (
         "records, which have a digest of the row",
     ),
     Covered("deleted_responses", "response_id run_id at_utc actor door", "records, which have a digest of the row"),
+    Covered(
+        "judgements",
+        "id run_id path mark score note judged_by judge source_run_id compared_with at_utc actor door salt",
+        "records, which have a digest of the row",
+    ),
     Covered("commands", "id run_id kind at_utc payload", "the proof of the machine that sent it, and its record"),
     Covered("contents", "sha256 data", "each other, and the images that events name"),
     Covered(
