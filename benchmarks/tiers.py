@@ -43,8 +43,8 @@ SHARES = tuple(share / 10 for share in range(1, 10))
 
 def tasks(count: int) -> list[RehearsalTask]:
     """Returns tasks of all families and difficulties, in an order by chance; no text comes twice."""
-    rng, found = Random(40), {}  # noqa: S311 - questions, not secrets
-    seed = 0
+    rng, seed = Random(40), 0
+    found: dict[str, RehearsalTask] = {}
     while len(found) < count:
         task = generate(rng.choice(FAMILIES), rng.choice(DIFFICULTIES), seed)
         found.setdefault(task.question, task)

@@ -1,4 +1,4 @@
-"""``tiers fit`` and ``tiers curve``: a classifier that sends easy requests to one cheap worker, and what it would do."""
+"""``tiers fit`` and ``tiers curve``: a classifier that sends easy requests to one cheap worker, and what it does."""
 
 import sys
 from collections.abc import Iterator, Mapping

@@ -350,7 +350,7 @@ class TierChoice(Frozen):
         easy: whether it went to the cheap ``worker``.
         probability: that the cheap worker's answer is good enough, as the classifier says.
         threshold: from which on a request is easy. classifier_sha256: of the classifier's file.
-        reason: why it went to the Conductor whatever the probability (``TIER_REASONS``); empty: the probability decided.
+        reason: why it went to the Conductor whatever the probability (``TIER_REASONS``); empty: by the probability.
     """
 
     easy: bool

@@ -397,7 +397,7 @@ class Turns:
         if trace.status != "cancelled":
             return request
         again = resume_of(trace, door="api")
-        same = {"actor": request.actor, "client": request.client, "conversation_id": request.conversation_id}
+        same = {name: getattr(request, name) for name in ("actor", "client", "conversation_id")}
         same |= {"tier": trace.tier}
         return again.model_copy(update=same)
 

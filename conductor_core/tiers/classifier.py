@@ -23,7 +23,8 @@ from conductor_core.privacy.masking import one_line
 from conductor_core.tiers.features import COUNT, FORM, Features
 from conductor_core.workflow.model import Frozen
 
-KIND, VERSION = "conductor-tiers", 1
+KIND: Literal["conductor-tiers"] = "conductor-tiers"
+VERSION: Literal[1] = 1
 MOST_OUTCOMES = 20_000
 MOST_BYTES = 16 << 20
 _MOST_DIGITS = 6

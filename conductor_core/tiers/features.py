@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import log1p
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from conductor_core.chat.messages import ImagePart, Message, TextPart, parts_of
 from conductor_core.run.request import WhatIsAsked
 
-FORM = 1
+FORM: Literal[1] = 1
 """Another form reads the same text as other numbers, so that files fitted with the former one are refused."""
 HASHED = 4096
 """Places that the words of a text share; as many again are for its characters."""

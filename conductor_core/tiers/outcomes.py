@@ -28,8 +28,8 @@ LEAST_OUTCOMES, LEAST_OF_A_CLASS = 50, 10
 _PAGE = 500
 _ORDER = ("person", "grader", "judge")
 _MIRRORED = {"better": "worse", "same": "same", "worse": "better"}
-NO_CHEAP = "the cheap worker did not answer it alone"
-NO_CONDUCTOR = "no Conductor answered it"
+NO_CHEAP = "no judged answer of the cheap worker alone"
+NO_CONDUCTOR = "no judged answer of the Conductor"
 NO_MARK = "only one of the two answers has a verdict"
 CONTRADICTION = "the verdicts contradict each other"
 GONE = "a run cannot be read"
@@ -38,17 +38,38 @@ GONE = "a run cannot be read"
 class Listed(Protocol):
     """A run in a list (``storage.records.RunSummary``)."""
 
-    run_id: str
-    created_at_utc: datetime | None
-    task: str
-    purpose: str
-    conductor: str | None
-    plan_only: bool
-    agents: tuple[str, ...]
-    steps: int
-    usage: Usage
-    cost_usd: float | None
-    about_run_id: str | None
+    @property
+    def run_id(self) -> str: ...
+
+    @property
+    def created_at_utc(self) -> datetime | None: ...
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def purpose(self) -> str: ...
+
+    @property
+    def conductor(self) -> str | None: ...
+
+    @property
+    def plan_only(self) -> bool: ...
+
+    @property
+    def agents(self) -> tuple[str, ...]: ...
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def usage(self) -> Usage: ...
+
+    @property
+    def cost_usd(self) -> float | None: ...
+
+    @property
+    def about_run_id(self) -> str | None: ...
 
 
 class Created(Protocol):
@@ -123,7 +144,7 @@ class _Marks:
         latest: dict[object, Judgement] = {}
         for each in sorted(judgements, key=lambda each: each.id):
             if each.path is None:
-                latest[each.run_id, each.compared_with, each.by, _who(each)] = each
+                latest[each.run_id, each.compared_with, each.judge] = each
         self._alone: dict[str, list[tuple[str, str]]] = defaultdict(list)
         self._compared: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         for each in latest.values():
@@ -149,11 +170,6 @@ class _Marks:
         """Returns how a run is compared with another one. ``same`` and ``better`` by two judges count as ``same``."""
         found = [(by, "worse" if mark == "worse" else mark) for by, mark in self._compared.get((run_id, other), [])]
         return _agreed(found)
-
-
-def _who(judgement: Judgement) -> str:
-    actor = judgement.caller.actor
-    return "" if actor is None else f"{actor.kind} {actor.id}"
 
 
 def _agreed(found: Sequence[tuple[str, str]]) -> str | None:

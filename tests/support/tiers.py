@@ -41,8 +41,12 @@ def rows(count: int = 120, seed: int = 1) -> list[Row]:
 
 
 @cache
-def fitted(worker: str = "a") -> Classifier:
+def _fitted(worker: str) -> Classifier:
     return fit(rows(), worker, {"only one of the two answers has a verdict": 3})
+
+
+def fitted(worker: str = "a") -> Classifier:
+    return _fitted(worker)
 
 
 def written(folder: Path, worker: str = "a", name: str = "easy.json") -> Path:

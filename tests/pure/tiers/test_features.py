@@ -60,5 +60,5 @@ def test_other_figures_of_as_many_digits_read_the_same() -> None:
     ],
 )
 def test_what_text_cannot_tell_goes_to_the_conductor(asked: dict[str, object], reason: str) -> None:
-    assert reason_for_conductor(RunRequest(task="x", **asked)) == reason  # type: ignore[arg-type]
+    assert reason_for_conductor(RunRequest(task="x", **asked)) == reason
     assert not reason or reason in TIER_REASONS
