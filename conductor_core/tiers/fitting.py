@@ -23,7 +23,7 @@ from conductor_core.tiers.features import COUNT, Features
 from conductor_core.tiers.outcomes import LEAST_OF_A_CLASS, LEAST_OUTCOMES, Row
 
 _FOLDS = 5
-_STRENGTHS = (0.03, 0.3, 3.0, 30.0)
+_STRENGTHS = (0.1, 1.0, 3.0, 10.0)
 
 Scores = NDArray[np.float64]
 

@@ -47,8 +47,8 @@ def curve_figure(points: Sequence[Point], chosen: Standing, unit: Unit, worker: 
     rate = 100 * chosen.quality.rate
     mark = scatter("markers", [chosen.cost], [rate], marker={"size": 12, "color": "@agent-0"}, hoverinfo="skip")
     reach = {"type": "data", "symmetric": False, "color": "@agent-0", "thickness": 1.6, "width": 4}
-    above, below = 100 * chosen.quality.high - rate, rate - 100 * chosen.quality.low
-    mark["error_y"] = {**reach, "array": [above], "arrayminus": [below]}
+    higher, lower = 100 * chosen.quality.high - rate, rate - 100 * chosen.quality.low
+    mark["error_y"] = {**reach, "array": [higher], "arrayminus": [lower]}
     mark["error_x"] = {
         **reach,
         "array": [chosen.cost_high - chosen.cost],
@@ -57,12 +57,14 @@ def curve_figure(points: Sequence[Point], chosen: Standing, unit: Unit, worker: 
     costs, rates = [each.cost for each in points], [100 * each.quality for each in points]
     low, high = min(*rates, 100 * chosen.quality.low), max(*rates, 100 * chosen.quality.high)
     room, wide = max((high - low) * 0.12, 1.0), max((max(costs) - min(costs)) * 0.12, max(costs) * 0.02)
+    side = 1 if last.cost <= first.cost else -1
+    above = 1 if first.quality >= last.quality else -1
     names = [
-        _name("all to the Conductor", first, -1 if last.cost <= first.cost else 1),
-        _name(f"all to {worker[:30]}", last, 1 if last.cost <= first.cost else -1),
+        _name("all to the Conductor", first, -side, above),
+        _name(f"all to {worker[:30]}", last, side, -above),
     ]
     between = Point(None, 0.5, (first.cost + last.cost) / 2, (first.quality + last.quality) / 2)
-    names.append({**_name("by chance", between, 0), "yshift": -12, "font": {"size": 12, "color": "@muted"}})
+    names.append({**_name("by chance", between, side, -above), "font": {"size": 12, "color": "@muted"}})
     what = "USD a request" if unit == "usd" else "tokens a request"
     shape = layout(
         HEIGHT_PX,
@@ -85,15 +87,15 @@ def curve_figure(points: Sequence[Point], chosen: Standing, unit: Unit, worker: 
     return {"data": [by_chance, line, ends, mark], "layout": shape}
 
 
-def _name(text: str, point: Point, side: int) -> dict[str, object]:
-    """``side``: 1 writes to the right of the point, -1 to its left, 0 in its middle."""
+def _name(text: str, point: Point, side: int, above: int) -> dict[str, object]:
+    """``side``: 1 writes to the right of the point, -1 to its left. ``above``: 1 above it, -1 below it."""
     return {
         "text": plain(text),
         "x": point.cost,
         "y": 100 * point.quality,
-        "xanchor": {1: "left", -1: "right", 0: "center"}[side],
+        "xanchor": "left" if side > 0 else "right",
         "xshift": 10 * side,
-        "yshift": 0 if side == 0 else 12,
+        "yshift": 12 * above,
         "showarrow": False,
         "font": {"size": 12, "color": "@ink"},
     }

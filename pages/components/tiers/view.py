@@ -1,19 +1,19 @@
 """What the Tiers page shows: which classifiers there are, what a threshold would have done, and what was routed."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import streamlit as st
 
 from conductor_core.errors import InspectorError, StoreError
-from conductor_core.formats import plural
+from conductor_core.formats import dollars, plural
 from conductor_core.run.costs import Cost
 from conductor_core.run.request import TIER_REASONS
 from conductor_core.tiers import outcomes
 from conductor_core.tiers.classifier import Classifier, read_classifier
-from conductor_core.tiers.curve import at, curve, in_unit, suggested, unit_of, went_wrong
+from conductor_core.tiers.curve import Unit, at, curve, in_unit, suggested, unit_of, went_wrong
 from conductor_core.tiers.outcomes import LEAST_OF_A_CLASS, LEAST_OUTCOMES, Found
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
@@ -66,7 +66,7 @@ def show_file(file: str) -> None:
         key = f"{THRESHOLD}-{sha256[:12]}"
         chosen = st.slider("Threshold", 0.0, 1.0, round(usual, 2), 0.01, key=key, label_visibility="collapsed")
         standing = at(all_, chosen, unit)
-        st.html(html(TEMPLATE, "standing", found=standing, in_unit=partial(in_unit, unit=unit)))
+        st.html(html(TEMPLATE, "standing", found=standing, in_unit=partial(in_unit, unit=unit), amount=_amount(unit)))
     points = curve(all_, unit)
     with left, panel("tiers-curve", "Cost against quality", "The mark: your threshold, with 95 % intervals."):
         worker = classifier.worker
@@ -79,7 +79,7 @@ def show_file(file: str) -> None:
     ):
         _wrong(classifier, chosen)
     with right, panel("tiers-lines", "Lines for the served-models file", "Restart the endpoint after a change there."):
-        st.code(served_lines(file, classifier.worker, chosen), language="toml")
+        st.code(served_lines(file, classifier.worker, chosen), language="toml", wrap_lines=True)
     if left_out := {reason: count for reason, count in classifier.fit.left_out.items() if count}:
         with st.expander(f"{plural(sum(left_out.values()), 'recorded request')} left out of the fit"):
             st.html(
@@ -87,6 +87,10 @@ def show_file(file: str) -> None:
                     TEMPLATE, "table", heads=("Requests", "Why"), rows=[(f"{n:,}", why) for why, n in left_out.items()]
                 )
             )
+
+
+def _amount(unit: Unit) -> Callable[[float], str]:
+    return dollars if unit == "usd" else "{:,.0f}".format
 
 
 def served_lines(file: str, worker: str, threshold: float) -> str:
