@@ -138,6 +138,10 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
             ),
         },
     ),
+    "tools": (
+        "tools:tools",
+        "List the tools that workers of POOL_FILE may call, or call one: POOL_FILE call SERVER.TOOL.",
+    ),
     "keys": Group(
         "Create, list and revoke the keys of the endpoint: create, list, revoke.",
         {

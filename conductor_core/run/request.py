@@ -86,9 +86,13 @@ class GivenOutput(Frozen):
 
 
 class GivenTurns(Frozen):
-    """Turns of an earlier run with which a step begins: its worker is asked what follows them."""
+    """Turns of an earlier run with which a step begins: its worker is asked what follows them.
+
+    ``below``: where it is in the rounds that ``step`` opened; empty: it is ``step`` itself.
+    """
 
     step: NonNegativeInt
+    below: Path = ()
     turns: Annotated[tuple[ToolTurn, ...], Field(min_length=1)]
 
 
@@ -101,7 +105,7 @@ class Overrides(Frozen):
     outputs: one at most for each step.
     last_step: the run ends with this step's answer, and carries out only what that needs. None: the plan's last.
     again: the step that the run was made to ask afresh. It is for people: ``seeds`` say what is done.
-    turns: one at most for each step.
+    turns: one at most for each step, those of inner rounds too.
     """
 
     seeds: tuple[StepSeed, ...] = ()
@@ -112,10 +116,14 @@ class Overrides(Frozen):
 
     @model_validator(mode="after")
     def _once(self) -> Self:
-        for each, what in ((self.seeds, "seeds"), (self.outputs, "outputs"), (self.turns, "beginnings")):
-            steps = [one.step for one in each]
-            if twice := sorted({step for step in steps if steps.count(step) > 1}):
-                raise ValueError(f"step {twice[0]} has two {what}")
+        named: tuple[tuple[list[Path], str], ...] = (
+            ([(one.step,) for one in self.seeds], "seeds"),
+            ([(one.step,) for one in self.outputs], "outputs"),
+            ([(one.step, *one.below) for one in self.turns], "beginnings"),
+        )
+        for paths, what in named:
+            if twice := sorted({path for path in paths if paths.count(path) > 1}):
+                raise ValueError(f"step {label(twice[0])} has two {what}")
         return self
 
     def __bool__(self) -> bool:
@@ -130,8 +138,8 @@ class Overrides(Frozen):
         return next((each for each in self.outputs if path == (each.step,)), None)
 
     def turns_at(self, path: Path) -> tuple[ToolTurn, ...]:
-        """Returns the turns with which the step at ``path`` begins. Steps of inner rounds have none."""
-        return next((each.turns for each in self.turns if path == (each.step,)), ())
+        """Returns the turns with which the step at ``path`` begins."""
+        return next((each.turns for each in self.turns if path == (each.step, *each.below)), ())
 
     def needed(self, workflow: Workflow) -> frozenset[int]:
         """Returns the steps that are carried out: all, or those that the answer of ``last_step`` needs."""

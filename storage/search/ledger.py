@@ -84,7 +84,7 @@ class LedgerCall(Frozen):
 
     Attributes:
         call_id: the cursor of the next page. event: sequence of the event that holds the messages.
-        purpose: ``step`` or ``plan``. how, ended: as in ``conductor_core.run.egress.Call``.
+        purpose: ``step``, ``plan``, ``tool`` or ``traces``. how, ended: as in ``conductor_core.run.egress.Call``.
         imported: the run came as a file, and only that file says that the call was made.
     """
 
@@ -159,9 +159,9 @@ def _condition(
         return condition, bound, False
     ids, more = Texts(connection, words, filters, LEFT).ids(_MOST_TEXTS)  # that were sent to a server
     places = "FROM json_each(:texts) j CROSS JOIN search_places p ON p.text_id = j.value WHERE p.field"
-    # Calls of one event have its messages in common, and each agent its own parameters.
+    # Calls of one event and step have its messages in common, and each agent its own parameters.
     condition += (
-        f" AND (c.purpose <> 'traces' AND c.event IN (SELECT p.event {places} = 'sent') "
+        f" AND (c.purpose <> 'traces' AND (c.event, c.path) IN (SELECT p.event, p.path {places} = 'sent') "
         f"OR (c.event, c.agent) IN (SELECT p.event, p.agent {places} IN ('parameter', 'traced')))"
     )
     return condition, bound | {"texts": str(ids)}, more
@@ -224,7 +224,7 @@ class Failure(Frozen):
 def read_spending(connection: sqlite3.Connection, filters: Filters) -> list[Spending]:
     """Returns the sums over all calls of these runs, by day, agent and person.
 
-    Imported runs are left out, unless they are asked for. Traces and tools of a client are no calls of a model.
+    Imported runs are left out, unless they are asked for. Traces and tools are no calls of a model.
     """
     condition, bound = filters.condition()
     sums = (

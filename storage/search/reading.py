@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 
-from conductor_core.chat.messages import Message
+from conductor_core.chat.messages import Message, ToolCallPart, ToolResultPart, parts_of
+from conductor_core.chat.tools import dotted
 from conductor_core.privacy.masking import MARK as KEY_MARK
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caused
-from conductor_core.run.egress import Call, calls
+from conductor_core.run.egress import CLIENT, Call, calls
 from conductor_core.run.events import Event
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
@@ -38,6 +39,7 @@ FIELDS = {
     "output": "an output",
     "refusal": "a refusal",
     "tool call": "a tool call",
+    "tool result": "what a tool brought",
     "rest": "text that was cut off an answer",
     "partial": "a partial text",
     "error": "an error",
@@ -127,11 +129,12 @@ def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None
         for text in call.beside:
             place = Place("traced" if call.of == "traces" else "parameter", at, label(call.path), call.agent)
             record.add(text, place)
+    _tool_servers(record, stored)
     record.hidden = _hidden(stored) | {
         at
         for at, call in record.calls
         # Traces are read from the record, so they lack the same.
-        if call.of != "traces" and any(KEY_MARK in text or "[redacted" in text for text in call.beside)
+        if call.of != "traces" and any(KEY_MARK in text or "[redacted" in text for text in _not_in_a_prompt(call))
     }
     for call in (call for _, call in record.calls if call.ended != "announced"):
         record.facets["provider", call.provider] += 1
@@ -157,6 +160,32 @@ def _decoded(
 
 def _calls(stored: Sequence[tuple[int, Event]]) -> list[tuple[int, Call]]:
     return [(stored[call.event][0], call) for call in calls(event for _, event in stored)]
+
+
+def _not_in_a_prompt(call: Call) -> tuple[str, ...]:
+    """Returns what was sent beside the messages, and what of these tools were given and brought."""
+    of_tools = (
+        part.arguments if isinstance(part, ToolCallPart) else part.text
+        for message in call.messages
+        for part in parts_of(message.content)
+        if isinstance(part, ToolCallPart | ToolResultPart)
+    )
+    return (*call.beside, *of_tools)
+
+
+def _tool_servers(record: Record, stored: Iterable[tuple[int, Event]]) -> None:
+    """Adds what tool servers of the pool were sent, and what they brought to the next call of a worker."""
+    by_call = {at: call for at, call in record.calls if call.of == "tool" and call.provider != CLIENT}
+    with_ours = {event.path for _, event in stored if isinstance(event, ev.ToolRan)}
+    for at, call in record.calls:
+        again = call.of == "step" and call.how == "again" and call.path in with_ours
+        if at not in by_call and not again:
+            continue
+        for message in call.messages:
+            for part in parts_of(message.content):
+                text = part.arguments if isinstance(part, ToolCallPart) else getattr(part, "text", "")
+                if at in by_call or isinstance(part, ToolCallPart | ToolResultPart):
+                    record.add(text, Place("sent", at, label(call.path), call.agent, message.role))
 
 
 def _hidden(stored: Iterable[tuple[int, Event]]) -> set[int]:
@@ -193,7 +222,7 @@ def _read_event(record: Record, at: int, event: Event) -> None:
             _failure(record, at, event.error_code, event.error, label(event.round), CONDUCTOR_AGENT)
         case ev.StepCompleted() | ev.StepReused():
             _answer(record, at, event)
-        case ev.StepRetried() | ev.StepFailed() | ev.ToolCalled():
+        case ev.StepRetried() | ev.StepFailed() | ev.ToolCalled() | ev.ToolRan():
             _call(record, at, event)
         case ev.StepGiven():
             record.add(event.output, Place("output", at, label(event.path), event.agent, event.given.in_words))
@@ -305,14 +334,18 @@ def _failed_call(record: Record, at: int, event: ev.StepRetried | ev.StepFailed)
     _failure(record, at, event.error_code, event.error, path, agent)
 
 
-def _call(record: Record, at: int, event: ev.StepRetried | ev.StepFailed | ev.ToolCalled) -> None:
-    if not isinstance(event, ev.ToolCalled):
+def _call(record: Record, at: int, event: ev.StepRetried | ev.StepFailed | ev.ToolCalled | ev.ToolRan) -> None:
+    path = label(event.path)
+    if isinstance(event, ev.ToolRan):
+        tool = dotted(event.server, event.tool)
+        record.add(event.result.text, Place("tool result", at, path, tool, event.outcome))
+    elif isinstance(event, ev.ToolCalled):
+        agent = event.agent or ""
+        record.add(event.text, Place("output", at, path, agent))
+        for call in event.calls:
+            record.add(f"{call.name} {call.arguments}", Place("tool call", at, path, agent))
+    else:
         _failed_call(record, at, event)
-        return
-    path, agent = label(event.path), event.agent or ""
-    record.add(event.text, Place("output", at, path, agent))
-    for call in event.calls:
-        record.add(f"{call.name} {call.arguments}", Place("tool call", at, path, agent))
 
 
 def _set_status(record: Record, status: str) -> None:
