@@ -72,6 +72,11 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
     "approve": ("approvals:approve", "Let RUN_ID continue, as it is or with an edited workflow."),
     "deny": ("approvals:deny", "End RUN_ID as denied. Finished steps are kept."),
     "cancel": ("approvals:cancel", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),
+    "judge": ("judge:judge", "Say that the answer of RUN_ID, or one of its steps, is right or wrong; a score, a note."),
+    "judgements": (
+        "judge:judgements",
+        "List what people, graders and judges hold of runs, or export the right answers as a suite for evaluate.",
+    ),
     "log": Group(
         "Check, search, export, copy and erase the record of all runs, and show who viewed it.",
         {

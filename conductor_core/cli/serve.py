@@ -81,7 +81,7 @@ def serve(
                 engine.warm_up(settings.conductor, settings.pool)
             turns = Turns(engine, store, settings, served)
             seal = sealing_key(settings.data_folder)
-            kept = store.service_keys, seal, store.deleted_responses
+            kept = store.service_keys, seal, store.deleted_responses, store.judgements
             gateway = Gateway(turns, served, *kept, inspector_url=settings.inspector_url)
             app = OwnPagesOnly(endpoint(lambda: gateway), names=lambda: settings.allowed_hosts)
             return _listen(app, host, port)

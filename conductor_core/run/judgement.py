@@ -57,6 +57,13 @@ class Verdict(Frozen):
         return self
 
     @property
+    def in_words(self) -> str:
+        """Mark and score, such as ``right, 0.75``; ``taken back``; ``note`` if it has nothing else."""
+        score = "" if self.score is None else f"{self.score:.3g}"
+        said = ", ".join(part for part in (self.mark or "", score) if part)
+        return said or (TAKEN_BACK if self.taken_back else "note")
+
+    @property
     def taken_back(self) -> bool:
         return self.mark is None and self.score is None and self.note == TAKEN_BACK
 

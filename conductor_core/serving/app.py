@@ -22,7 +22,7 @@ from starlette.websockets import WebSocketClose
 
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.privacy.masking import one_line
-from conductor_core.serving import chat, messages, responses
+from conductor_core.serving import chat, judging, messages, responses
 from conductor_core.serving.admission import (
     RETRY_S,
     TOO_MUCH_AT_ONCE,
@@ -304,7 +304,7 @@ async def _body(request: Request, held: Held) -> bytes:
     return bytes(body)
 
 
-# What is read: models, and what was answered.
+# What is read: models, what was answered, and what is held of it.
 
 
 async def _models(request: Request, gateway: Gateway, client: Client) -> Response:
@@ -372,6 +372,18 @@ async def _count_tokens(request: Request, gateway: Gateway, client: Client) -> R
     return Json({"input_tokens": tokens})
 
 
+async def _judge(request: Request, gateway: Gateway, client: Client) -> Response:
+    gateway.admission.count(client)
+    with gateway.admission.holding() as held:
+        return Json(await asyncio.to_thread(judging.judge, gateway, client, await _body(request, held)))
+
+
+async def _judgements(request: Request, gateway: Gateway, client: Client) -> Response:
+    gateway.admission.count(client)
+    run_id = request.query_params.get("run_id", "")
+    return Json(await asyncio.to_thread(judging.counting, gateway, client, run_id))
+
+
 # Routes.
 
 _Handler = Callable[[Request, Gateway, Client], Coroutine[Any, Any, Response]]
@@ -403,6 +415,8 @@ def endpoint(gateway: Callable[[], Gateway]) -> ASGIApp:
         Route(f"{one}/cancel", known(_cancel), methods=["POST"]),
         Route(f"{one}/input_items", known(_input_items), methods=["GET"]),
         Route(f"{ROOT}/messages/count_tokens", known(_count_tokens), methods=["POST"]),
+        Route(f"{ROOT}/judgements", known(_judge), methods=["POST"]),
+        Route(f"{ROOT}/judgements", known(_judgements), methods=["GET"]),
         Route(f"{ROOT}/models", known(_models), methods=["GET"]),
         Route(f"{ROOT}/models/{{model_id:path}}", known(_model), methods=["GET"]),
     ]

@@ -1,7 +1,7 @@
 """What the endpoint answers from: turns, served models and keys; and which responses a client may see again."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,7 +9,9 @@ from conductor_core.chat.messages import Message
 from conductor_core.errors import UnknownRun
 from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import Caller
+from conductor_core.run.judgement import By, Judgement, Mark
 from conductor_core.run.service_key import Keys
+from conductor_core.run.values import Path
 from conductor_core.serving import chat, messages, responses
 from conductor_core.serving.admission import Admission, Client
 from conductor_core.serving.asked import Asked
@@ -27,6 +29,26 @@ class Deletions(Protocol):
     def delete(self, response_id: str, caller: Caller) -> None: ...
 
 
+class Judgements(Protocol):
+    """What is held of runs. Each method blocks and raises StoreError."""
+
+    def add(
+        self,
+        run_id: str,
+        caller: Caller,
+        *,
+        path: Path | None = None,
+        mark: Mark | None = None,
+        score: float | None = None,
+        note: str = "",
+        by: By = "person",
+    ) -> Judgement:
+        """Raises: UnknownRun; BadInput."""
+
+    def latest(self, run_ids: Collection[str]) -> Mapping[str, Sequence[Judgement]]:
+        """Returns what counts of each run."""
+
+
 @dataclass
 class Gateway:
     """What the endpoint answers from. Belongs to one event loop, that of the server.
@@ -41,6 +63,7 @@ class Gateway:
     keys: Keys
     seal: bytes
     deletions: Deletions
+    judgements: Judgements
     inspector_url: str | None = None
 
     def __post_init__(self) -> None:

@@ -227,6 +227,10 @@ class Turns:
         last = telling.outcome()
         return telling.ended if telling.ended and telling.ended[-1].number == last.number else [*telling.ended, last]
 
+    def run(self, run_id: str) -> RunTrace:
+        """Returns a run as it is now. Blocks. Raises: UnknownRun, StoreError."""
+        return self._records.read(run_id)
+
     def recorded(self, run_id: str, number: int) -> Outcome:
         """Returns a response from the record. Blocks. Raises: ApiError 404, StoreError."""
         found = self.outcomes(run_id)

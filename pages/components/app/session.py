@@ -53,7 +53,8 @@ class Session:
         """What the endpoint beside the pages answers from. Call it on the server's loop. Raises: OSError."""
         turns = Turns(self.host, self.store, self.settings, self.served)
         seal = sealing_key(self.settings.data_folder)
-        return Gateway(turns, self.served, self.store.service_keys, seal, self.store.deleted_responses)
+        store = self.store
+        return Gateway(turns, self.served, store.service_keys, seal, store.deleted_responses, store.judgements)
 
     def warm_up(self) -> None:
         """Loads the default Conductor before the first run, if it is one of this process. Returns at once."""
