@@ -44,6 +44,7 @@ def fit(
     except BadInput as fault:
         raise BadInput("; ".join((str(fault), *left_out_lines(found.left_out)))) from None
     try:
+        out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, classifier.write())
     except OSError as error:
         raise BadInput(f"cannot write {one_line(str(out), 120)}: {error.strerror}") from error

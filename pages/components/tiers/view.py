@@ -1,9 +1,10 @@
 """What the Tiers page shows: which classifiers there are, what a threshold would have done, and what was routed."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 import streamlit as st
 
@@ -26,6 +27,8 @@ TEMPLATE = "tiers/tiers"
 CHOSEN, THRESHOLD = "tiers-file", "tiers-threshold"
 MOST_WRONG, MOST_COUNTED, MOST_JUDGED = 8, 1000, 4000
 _FOLDER = "tiers"
+_ENOUGH = "yes"
+_RECORD = "conductor serve --pass-through CHEAP_WORKER --shadow 0.2 --judge OTHER_WORKER"
 
 
 def files() -> list[str]:
@@ -80,13 +83,14 @@ def show_file(file: str) -> None:
         _wrong(classifier, chosen)
     with right, panel("tiers-lines", "Lines for the served-models file", "Restart the endpoint after a change there."):
         st.code(served_lines(file, classifier.worker, chosen), language="toml", wrap_lines=True)
-    if left_out := {reason: count for reason, count in classifier.fit.left_out.items() if count}:
-        with st.expander(f"{plural(sum(left_out.values()), 'recorded request')} left out of the fit"):
-            st.html(
-                html(
-                    TEMPLATE, "table", heads=("Requests", "Why"), rows=[(f"{n:,}", why) for why, n in left_out.items()]
-                )
-            )
+    _left_out(classifier.fit.left_out, "left out of the fit")
+
+
+def _left_out(left_out: Mapping[str, int], where: str) -> None:
+    rows = [(f"{count:,}", reason) for reason, count in left_out.items() if count]
+    if rows:
+        with st.expander(f"{plural(sum(left_out.values()), 'recorded request')} {where}"):
+            st.html(html(TEMPLATE, "table", heads=("Requests", "Why"), rows=rows))
 
 
 def _amount(unit: Unit) -> Callable[[float], str]:
@@ -145,17 +149,22 @@ def nothing_fitted() -> None:
             "verdicts about both: right or wrong, or which is better.",
             icon=":material/alt_route:",
         )
+        st.markdown(
+            "The endpoint records them: it forwards requests to a worker of the pool, has the Conductor answer a share "
+            "of them, too, and asks a judge which answer is better."
+        )
+        st.code(_RECORD, language="bash")
         return
     rows = [(name, f"{len(found.rows):,}", f"{_easy(found):,}", _missing(found)) for name, found in usable.items()]
-    with panel(
-        "tiers-outcomes", "Recorded outcomes", "Requests that the worker alone and the Conductor have answered."
-    ):
+    note = "Requests that the worker alone and the Conductor have answered, with verdicts about both."
+    with panel("tiers-outcomes", "Recorded outcomes", note):
         st.html(html(TEMPLATE, "table", heads=("Cheap worker", "Outcomes", "Easy", "Enough to fit?"), rows=rows))
-    best = max(usable, key=lambda name: (not _missing(usable[name]).startswith("no"), len(usable[name].rows)))
-    if _missing(usable[best]) == "yes":
+    best = max(usable, key=lambda name: (_missing(usable[name]) == _ENOUGH, len(usable[name].rows)))
+    if _missing(usable[best]) == _ENOUGH:
         out = current().settings.data_folder.absolute() / _FOLDER / "easy.json"
         st.markdown("This command fits a classifier; it then appears here:")
-        st.code(f"mkdir -p '{out.parent}'\nconductor tiers fit --cheap {best!r} --out '{out}'", language="bash")
+        st.code(f"conductor tiers fit --cheap {quote(best)} --out {quote(str(out))}", language="bash", wrap_lines=True)
+    _left_out(usable[best].left_out, f"give no outcome for {inert(best)}")
 
 
 def _easy(found: Found) -> int:
@@ -170,7 +179,7 @@ def _missing(found: Found) -> str:
         return f"no: all are {'easy' if easy else 'not easy'}, so there is nothing to tell apart"
     if min(easy, count - easy) < LEAST_OF_A_CLASS:
         return f"no: {LEAST_OF_A_CLASS} easy ones and {LEAST_OF_A_CLASS} others are needed"
-    return "yes"
+    return _ENOUGH
 
 
 # What was routed.
