@@ -8,7 +8,8 @@ by the shipped Conductor's run about that request. The world grades both. Runs t
 The classifier is fitted on every second task. The others show whether what its curve promises holds. The world knows
 each worker's exact chance, so there is a best possible choice: at each share of requests that go to the cheap worker,
 those that lose least by it. Printed as JSON: the curve at nine shares (out of fold, sampled and by exact chances; best
-possible; by chance), the suggested threshold on both halves, and what reading a request takes.
+possible; by chance), what three thresholds promise and what they do on
+the other half (first the suggested one), and what reading a request takes.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from conductor_core.run.request import PASS_PURPOSE, SHADOW_PURPOSE, RunRequest
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.tiers.classifier import Classifier, Outcome
-from conductor_core.tiers.curve import at, mixed, suggested, unit_of
+from conductor_core.tiers.curve import Standing, at, suggested, unit_of
 from conductor_core.tiers.features import features
 from conductor_core.tiers.fitting import fit
 from conductor_core.tiers.outcomes import Row, find
@@ -140,31 +141,38 @@ def curves(world: World, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return {"all_conductor": ends[0], "all_cheap": ends[1], "points": points, "won_of_possible": won / possible}
 
 
-def promise(classifier: Classifier, rows: Sequence[Row]) -> dict[str, Any]:
-    """Returns what the suggested threshold promises by the fitted half, and what it does on the other one."""
+def promise(world: World, classifier: Classifier, rows: Sequence[Row], threshold: float) -> dict[str, Any]:
+    """Returns what a threshold promises by the fitted half, out of fold, and what it does on the other one.
+
+    ``exact``: what the quality of the other half tends to, without the luck of the workers' draws.
+    """
     unit = unit_of(classifier.outcomes)
-    threshold = suggested(classifier.outcomes, unit)
-    told = at(classifier.outcomes, threshold, unit)
-    held = at(with_probabilities(classifier, rows), threshold, unit)
+    others = sorted(with_probabilities(classifier, rows), key=lambda each: -each.probability)
+    told, held = at(classifier.outcomes, threshold, unit), at(others, threshold, unit)
+    exact = world.choice(others, sum(each.probability >= threshold for each in others))["exact"]
     return {
         "threshold": threshold,
-        "unit": unit,
-        "promised": {
-            "easy": told.easy,
-            "cost": told.cost,
-            "quality": [told.quality.rate, told.quality.low, told.quality.high],
-        },
-        "held": {
-            "easy": held.easy,
-            "cost": held.cost,
-            "quality": [held.quality.rate, held.quality.low, held.quality.high],
-            "all_conductor": held.all_conductor.quality,
-            "mixed": mixed(held.all_conductor, held.all_cheap, held.cost),
-            "saved": held.saved,
-        },
+        "promised": _figures(told),
+        "held": _figures(held) | {"exact": exact, "by_chance_at_its_cost": held.mixed},
         "cost_off_percent": 100 * (held.cost / told.cost - 1),
-        "quality_within": told.quality.low <= held.quality.rate <= told.quality.high,
+        "sampled_within": told.quality.low <= held.quality.rate <= told.quality.high,
+        "exact_within": told.quality.low <= exact <= told.quality.high,
     }
+
+
+def _figures(found: Standing) -> dict[str, Any]:
+    quality, against = found.quality, found.against_conductor
+    return {
+        "easy": found.easy,
+        "cost": found.cost,
+        "saved": found.saved,
+        "quality": [quality.rate, quality.low, quality.high],
+        "against_conductor": [against.mean, against.low, against.high],
+    }
+
+
+def thresholds(classifier: Classifier) -> tuple[float, ...]:
+    return (suggested(classifier.outcomes, unit_of(classifier.outcomes)), 0.7, 0.5)
 
 
 def reading_ms(text: str, classifier: Classifier) -> float:
@@ -187,10 +195,11 @@ def main() -> None:
     record(store, asked)
     verdicts, plans = judged(store)
     found = find(store, verdicts, CHEAP)
-    rows = sorted(found.rows, key=lambda row: row.outcome.cheap_run_id)
-    first, second = rows[::2], rows[1::2]
-    classifier = fit(first, CHEAP)
     world = World(store, plans, asked)
+    known = [row for row in found.rows if row.outcome.cheap_run_id in world.cheap]  # FOLDER may have more tasks
+    rows = sorted(known, key=lambda row: row.outcome.cheap_run_id)
+    first, second = rows[::2], rows[1::2]
+    classifier, swapped = fit(first, CHEAP), fit(second, CHEAP)
     both = [*classifier.outcomes, *with_probabilities(classifier, second)]
     per_task = [world.cheap[each.cheap_run_id] for each in both]
     long = "How many trains leave at 10:40? " * 32768
@@ -203,8 +212,8 @@ def main() -> None:
                 "exact_chances": {"cheap": fmean(per_task), "conductor": fmean(world.full.values())},
                 "curve_fitted_half_out_of_fold": curves(world, classifier.outcomes),
                 "curve_other_half": curves(world, with_probabilities(classifier, second)),
-                "suggested": promise(classifier, second),
-                "suggested_halves_swapped": promise(fit(second, CHEAP), first),
+                "promises": [promise(world, classifier, second, each) for each in thresholds(classifier)],
+                "promises_halves_swapped": [promise(world, swapped, first, each) for each in thresholds(swapped)],
                 "read_ms": {"1 kB": reading_ms(long[:1024], classifier), "1 MB": reading_ms(long, classifier)},
             },
             indent=1,
