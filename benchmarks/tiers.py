@@ -8,8 +8,8 @@ by the shipped Conductor's run about that request. The world grades both. Runs t
 The classifier is fitted on every second task. The others show whether what its curve promises holds. The world knows
 each worker's exact chance, so there is a best possible choice: at each share of requests that go to the cheap worker,
 those that lose least by it. Printed as JSON: the curve at nine shares (out of fold, sampled and by exact chances; best
-possible; by chance), what three thresholds promise and what they do on
-the other half (first the suggested one), and what reading a request takes.
+possible; by chance), what three thresholds promise and what they do on the other half (first the suggested one), and
+what reading a request takes.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 """The curve of cost against quality: what each threshold would have done for the recorded requests."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -100,10 +101,11 @@ def at(outcomes: Sequence[Outcome], threshold: float, unit: Unit) -> Standing:
     mean = sum(paid) / count
     reach = _Z * sqrt(sum((each - mean) ** 2 for each in paid) / max(count - 1, 1) / count)
     alone = [each.conductor_good for each in outcomes]
-    pairs = list(zip(good, alone, strict=True))
-    table = Pairs(*(pairs.count(each) for each in ((True, True), (True, False), (False, True), (False, False))))
-    points = curve(outcomes, unit)
-    first, last = points[0], points[-1]
+    pairs = Counter(zip(good, alone, strict=True))
+    table = Pairs(*(pairs[each] for each in ((True, True), (True, False), (False, True), (False, False))))
+    first = Point(None, 0.0, sum(costs(each, unit)[1] for each in outcomes) / count, sum(alone) / count)
+    easy = sum(each.easy for each in outcomes) / count
+    last = Point(0.0, 1.0, sum(costs(each, unit)[0] for each in outcomes) / count, easy)
     return Standing(
         threshold=threshold,
         count=count,

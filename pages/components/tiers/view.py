@@ -1,8 +1,10 @@
 """What the Tiers page shows: which classifiers there are, what a threshold would have done, and what was routed."""
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from shlex import quote
 
@@ -51,9 +53,24 @@ def choose() -> str | None:
     return None if chosen is None else str(chosen)
 
 
+@lru_cache(maxsize=4)
+def _read(file: str, _mark: object) -> tuple[Classifier, str]:
+    """Reads a file once for each ``_mark`` that it has."""
+    return read_classifier(file)
+
+
+def _mark(file: str) -> object:
+    with suppress(OSError, ValueError):
+        found = os.stat(file)
+        return found.st_mtime_ns, found.st_size, found.st_ino
+    return None
+
+
+@st.fragment
 def show_file(file: str) -> None:
+    """Draws what the classifier's thresholds do. A move of the slider draws this alone."""
     try:
-        classifier, sha256 = read_classifier(file)
+        classifier, sha256 = _read(file, _mark(file))
     except InspectorError as error:
         fault_box(error)
         return
@@ -137,8 +154,9 @@ def nothing_fitted() -> None:
     """Says how many outcomes there are for which worker, and what is missing."""
     store = current().store
     try:
-        judgements = store.judgements.list(JudgementQuery(counting=True), limit=MOST_JUDGED)
-        by_worker = {name: outcomes.find(store, judgements, name) for name in outcomes.alone(store, judgements)}
+        with st.spinner("Reading the verdicts"):
+            judgements = store.judgements.list(JudgementQuery(counting=True), limit=MOST_JUDGED)
+            by_worker = {name: outcomes.find(store, judgements, name) for name in outcomes.alone(store, judgements)}
     except StoreError as error:
         fault_box(error)
         return
