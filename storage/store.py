@@ -17,10 +17,11 @@ from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded, StoreD
 from conductor_core.files import keep_private, private_folder
 from conductor_core.privacy import masking
 from conductor_core.privacy.detectors import check_installed
-from conductor_core.run.actor import Caller
+from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.costs import interruption
 from conductor_core.run.events import FINAL_KINDS, Event, RunCreated
+from conductor_core.run.judgement import Judged
 from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
 from conductor_core.text import plain, whole_characters
@@ -64,6 +65,10 @@ log = logging.getLogger(__name__)
 
 _POLL_S, _QUIET_S = 0.2, 1.0
 _PAGE_EVENTS = 1000
+_OF_KEY = (
+    "SELECT 1 FROM runs WHERE json_valid(actor) AND json_extract(actor, '$.kind') = 'service' "
+    "AND json_extract(actor, '$.id') = ? AND run_id = ? AND NOT imported"
+)
 MOST_TURNS = 200
 """The most runs of one conversation that are listed."""
 
@@ -307,6 +312,7 @@ class Store:
         among: Collection[str] | None = None,
         answers: bool = False,
         conversation: str | None = None,
+        judged: Judged | None = None,
     ) -> list[RunSummary]:
         """Returns runs, newest first.
 
@@ -325,11 +331,13 @@ class Store:
             among: only runs of these ids.
             answers: also says what each was named by and what its answer comes to, for which its events are read once.
             conversation: only this run, and those of the conversation that it began.
+            judged: only runs of which that counts (``conductor_core.run.judgement.Judged``).
         """
         ids = None if among is None else json.dumps(list(among))
         asked = Search(
-            limit, before, search, status, parent, batch, alone, tree, recorded, without, ids, answers, conversation
-        )
+            limit, before, search, status, parent, batch, alone, tree, recorded, without, ids, answers, conversation,
+            judged,
+        )  # fmt: skip
         with self._database.reading() as connection:
             asked = _with_answers(connection, asked)
             return self._listing.read(connection, asked)
@@ -363,10 +371,16 @@ class Store:
             query = "SELECT 1 FROM sqlite_sequence WHERE name = 'events'"
             return connection.execute(query).fetchone() is not None
 
-    def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
+    def totals(
+        self,
+        search: str | None = None,
+        batch: str | None = None,
+        status: str | None = None,
+        judged: Judged | None = None,
+    ) -> Totals:
         """Returns the totals of what ``runs`` finds on all its pages."""
         with self._database.reading() as connection:
-            asked = _with_answers(connection, Search(0, text=search, status=status, batch=batch))
+            asked = _with_answers(connection, Search(0, text=search, status=status, batch=batch, judged=judged))
             return queries.read_totals(connection, asked)
 
     def cursor_at(self, moment_utc: datetime) -> int:
@@ -396,6 +410,11 @@ class Store:
         with self._database.reading() as connection:
             found = queries.read_run_ids(connection, prefix, limit=4) if prefix else []
         return the_one_run(prefix, found, unknown_run(prefix))
+
+    def caused_by(self, run_id: str, key: Actor) -> bool:
+        """Whether this service key asked for the run here, by its row; the run's own events are not read."""
+        with self._database.reading() as connection:
+            return bool(connection.execute(_OF_KEY, (key.id, run_id)).fetchall())
 
     def created(self, run_id: str) -> RunCreated:
         """The first event of the run. Raises: UnknownRun, RunUnreadable, StoreDamaged."""

@@ -21,6 +21,8 @@ from conductor_core.run.actor import local_caller
 from storage.access_log import KINDS as ACCESS_KINDS
 from storage.access_log import AccessQuery, AccessRecord
 from storage.evidence.history import counted
+from storage.search.failures import ASKED, By, Narrowed
+from storage.search.failures import KINDS as FAILURE_KINDS
 from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.hits import Hit
 from storage.search.index import Lag
@@ -314,15 +316,39 @@ def spending(only: Only, db: options.Db = None, as_json: options.AsJson = False)
 
 
 @_filtered
-def failures(only: Only, db: options.Db = None, as_json: options.AsJson = False) -> int:
+def failures(
+    only: Only,
+    by: Annotated[By, typer.Option(help="Count requests by this.", show_choices=True)] = "kind",
+    purpose: Annotated[
+        str,
+        typer.Option(
+            metavar="X",
+            parser=_text,
+            help=f"Only runs of this purpose, such as shadow; {ASKED}: what clients and people asked for; {ANY}: any.",
+        ),
+    ] = ASKED,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """A request counts once in each kind that it has: failed, limited, empty, refused, looping, corrected."""
     with _indexed(db) as store:
-        rows, lag = store.search.failures(only(store)), store.search.lag()
+        narrowed = Narrowed(purpose=purpose)
+        with store.search.catalogue(only(store), narrowed) as catalogue:
+            counts, rows = catalogue.counts(by), catalogue.by_code()
+        lag = store.search.lag()
     lines = []
+    for count in counts:
+        glyph, word, _ = FAILURE_KINDS.get(count.name, ("·", count.name, "")) if by == "kind" else ("·", count.name, "")
+        last = "" if count.last_utc is None else f", last {count.last_utc:%Y-%m-%d %H:%M} UTC"
+        name = one_line(word, 40) or f"(no {by})"
+        lines.append(f"{glyph} {name:20}  {counted(count.runs, 'request')}, {counted(count.times, 'time')}{last}")
+    lines += [""] if rows else []
     for row in rows:
         last = f"; last: {one_line(row.said, _LINE)}" if row.said else ""
-        lines.append(f"{row.code}: {row.times:,} times in {row.runs:,} runs{last}")
+        lines.append(f"{row.code} ({row.kind}): {row.times:,} times in {row.runs:,} runs{last}")
         lines += [f"    {one_line(task, _LINE)}" for task in row.tasks]
-    return _print({"failures": _plain(rows)}, lines or ["no failures"], lag, as_json=as_json)
+    document = {"by": by, "counts": _plain(counts), "failures": _plain(rows)}
+    return _print(document, lines or ["no failures"], lag, as_json=as_json)
 
 
 def _plain(models: Iterable[BaseModel]) -> list[dict[str, Any]]:

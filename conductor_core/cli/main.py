@@ -59,6 +59,10 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
     ),
     "ui": ("ui:ui", "Serve the inspector for a browser: ask, watch, edit, re-run."),
     "serve": ("serve:serve", "Serve runs as models to clients of OpenAI's and Anthropic's APIs, without the pages."),
+    "mcp": (
+        "mcp:mcp",
+        "Serve the record of runs to a coding agent as MCP tools that only read, over stdin and stdout.",
+    ),
     "export": (
         "export:export",
         "Write RUN_ID as a page that opens without a server, or its plan as lists, JSON, a picture or a script.",

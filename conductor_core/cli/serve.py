@@ -61,6 +61,7 @@ def serve(
             raise BadInput(f"served model {each.id}: {fault}") from fault
     check_free(host, port)
     with opened_store(db, settings) as store:
+        from conductor_core.mcp.http import OverHttp
         from conductor_core.serving.app import endpoint
         from conductor_core.serving.compaction import sealing_key
         from conductor_core.serving.gateway import Gateway
@@ -82,7 +83,7 @@ def serve(
             turns = Turns(engine, store, settings, served)
             seal = sealing_key(settings.data_folder)
             kept = store.service_keys, seal, store.deleted_responses, store.judgements
-            gateway = Gateway(turns, served, *kept, inspector_url=settings.inspector_url)
+            gateway = Gateway(turns, served, *kept, inspector_url=settings.inspector_url, tools=OverHttp(store))
             app = OwnPagesOnly(endpoint(lambda: gateway), names=lambda: settings.allowed_hosts)
             return _listen(app, host, port)
 

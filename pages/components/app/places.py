@@ -10,16 +10,16 @@ FRAME = Path(__file__).with_name("frame.py")  # the script around every page
 _ICONS = {
     "run": "play_circle", "history": "history", "compare": "compare_arrows", "context": "account_tree",
     "blame": "troubleshoot", "audit": "manage_search", "evaluate": "leaderboard", "training": "school",
-    "workers": "groups", "models": "neurology", "keys": "key",
-    "tiers": "alt_route",
+    "workers": "groups", "models": "neurology", "keys": "key", "failures": "error", "tiers": "alt_route",
 }  # fmt: skip
 ICONS = {PAGES / f"{name}.py": icon for name, icon in _ICONS.items()}
 """By page, the name of its icon among Material's symbols."""
-RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, EVALUATE, TRAINING, WORKERS, MODELS, KEYS, TIERS = ALL = tuple(ICONS)
+ALL = tuple(ICONS)
+RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, EVALUATE, TRAINING, WORKERS, MODELS, KEYS, FAILURES, TIERS = ALL
 RAIL = {
     "": (RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT),
+    "Moving in": (TIERS, FAILURES),
     "Conductor": (EVALUATE, TRAINING),
-    "Moving in": (TIERS,),
     "System": (WORKERS, MODELS, KEYS),
 }
 """The pages in the rail, below their headings."""
@@ -27,8 +27,9 @@ RAIL = {
 FIRST = "first"
 """In the address of the Run page: its first screen, also after the first run. And the address that leads there."""
 
-OF_RUN = ("at", "edit")
-"""What the address says about the run that it names: the moment of a replay, the edit of the plan."""
+OF_RUN = ("at", "edit", "step")
+"""What the address says about the run that it names: the moment of a replay, the edit of the plan, the step that is
+shown first."""
 
 
 def write(name: str, value: str | None) -> None:

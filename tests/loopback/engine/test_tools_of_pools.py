@@ -250,7 +250,7 @@ def test_a_gate_holds_back_each_call_that_has_effects(host: EngineHost, store: S
     run_id = begun(host, gates=(read_gate("tools"),))
     trace = store.read(run_id)
     assert (trace.status, world.hand.done) == ("waiting", [("read", {"n": 0})])
-    assert waits_for(trace) == ["the call of hand__write by step 0"] * 2
+    assert waits_for(trace) == ["the call of hand.write by step 0"] * 2
     first, second = (approval.number for approval in trace.asked_for)
     trace = at_rest(store, run_id, said(store, run_id, kind=Approve, numbers=(second,)))
     assert (trace.status, world.hand.done[1:]) == ("waiting", [("write", {"n": 2})])
@@ -264,7 +264,7 @@ def test_a_denied_call_never_leaves(host: EngineHost, store: Store, world: World
     run_id = begun(host, gates=(read_gate("tools"),))
     trace = at_rest(store, run_id, said(store, run_id, kind=Deny))
     assert (trace.status, world.hand.done) == ("denied", [])
-    assert "the call of hand__write by step 0 was denied" in (trace.error or "")
+    assert "the call of hand.write by step 0 was denied" in (trace.error or "")
 
 
 def test_the_client_brings_the_rest_of_a_mixed_turn(host: EngineHost, store: Store, world: World) -> None:

@@ -10,6 +10,7 @@ import { EDITING, EditorKeys } from "./editor_keys.js"
 import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
+import { Judging } from "./judging.js"
 import { DRAWN_MS, byKeyboard, returnAfter } from "./keep_focus.js"
 import { Kin } from "./kin.js"
 import { Lower } from "./lower.js"
@@ -27,6 +28,13 @@ import { visible } from "./text.js"
 import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
 import { conductorDoing, editedLegend, howItWorks, legendText, planText, showShare, whatMatters } from "./view_words.js"
+
+// The step of ?run=ID&step=2.0, to which a list of failures leads; null: the address names none of this run.
+function stepInAddress(runId, model) {
+  const named = new URLSearchParams(location.search)
+  const key = named.get("step")
+  return named.get("run") === runId && model.steps.has(key) ? key : null
+}
 
 const TICK_MS = 125
 const TELL_AGAIN_MS = 3000
@@ -146,6 +154,8 @@ export class LiveWorkflow {
     const main = el("div", { class: "main" }, map, this.lower.element)
     const stage = el("div", { class: "stage" }, main, el("div", { class: "side" }, this.inspector.element))
     this.root = el("div", { class: "live-workflow", "data-status": "opening" })
+    this.judging = new Judging({ root: this.root })
+    this.inspector.element.append(this.judging.element)
     this.presenting = new Presenting({
       root: this.root,
       may: () => Boolean(this.runId) && PACKED === null,
@@ -173,6 +183,7 @@ export class LiveWorkflow {
     clearTimeout(this.telling)
     removeEventListener("popstate", this.travels)
     this.presenting.destroy()
+    this.judging.destroy()
     this.replay.destroy()
     this.watching.disconnect()
     this.socket?.close()
@@ -381,7 +392,8 @@ export class LiveWorkflow {
     const asked = model.ended ? undefined : steps.find((step) => step.asked)
     if (latest) this.selected = pathKey(latest.path)
     else if (asked) this.selected = pathKey(asked.path)
-    else if (model.ended && steps.length) this.selected = pathKey(whatMatters(model, steps).path)
+    else if (model.ended && steps.length)
+      this.selected = stepInAddress(this.runId, model) ?? pathKey(whatMatters(model, steps).path)
     else if (!steps.length) this.selected = null
     // Its plan is whole, and its first step begins in a moment.
     else if (this.selected === null && model.run?.status === "running") this.selected = pathKey(steps[0].path)
@@ -476,6 +488,7 @@ export class LiveWorkflow {
     this.lower.show(this.model, outcome, this.panes.isRead(), this)
     this.replay.show()
     this.inspector.show(this.model, this.selected, this)
+    this.judging.show(this.model, this.selected, this)
   }
 
   tick() {
