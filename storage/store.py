@@ -61,6 +61,7 @@ from storage.search.filters import read_words
 from storage.search.index import forget as forget_text
 from storage.search.search import RunSearch
 from storage.service_keys import ServiceKeys
+from storage.shadow import ShadowTraffic
 
 log = logging.getLogger(__name__)
 
@@ -202,6 +203,7 @@ class Store:
     Attributes:
         path: the database file. vault: the keys of its encrypted runs.
         log: where the engine's events go.
+        shadow_traffic: requests that were forwarded, and the Conductor's runs of them.
         search: full-text search over all runs, and what an auditor asks of them.
         access_log: logs who viewed what.
         service_keys: who may use the endpoint. deleted_responses: what it does not show any more.
@@ -235,6 +237,7 @@ class Store:
                 self._anchoring.resume()
             self._drop_left_keys()
         self.search = RunSearch(database, self.log.change_and_wait)
+        self.shadow_traffic = ShadowTraffic(database)
         self.access_log = AccessLog(database, self.log.change, self._anchoring.written)
         self.service_keys = ServiceKeys(database, self.log.change_and_wait, self._anchoring.written)
         self.deleted_responses = DeletedResponses(database, self.log.change_and_wait, self._anchoring.written)
@@ -430,7 +433,10 @@ class Store:
 
     def created(self, run_id: str) -> RunCreated:
         """The first event of the run. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
-        first = self.events(run_id, limit=1)[0].event
+        events = self.events(run_id, limit=1)
+        if not events:
+            raise unknown_run(run_id)
+        first = events[0].event
         if not isinstance(first, RunCreated):
             raise EventOutOfOrder(f"run {run_id} does not begin with run.created")
         return first
