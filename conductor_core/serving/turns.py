@@ -41,6 +41,7 @@ from conductor_core.serving.outcome import Ended, Outcome, Part, named
 from conductor_core.serving.responses import input_system
 from conductor_core.serving.served_models import ServedModel, ServedModels
 from conductor_core.serving.telling import Telling, told
+from conductor_core.serving.tiering import tiered
 from conductor_core.settings import Settings
 from conductor_core.text import whole_characters
 
@@ -292,17 +293,20 @@ class Turns:
     def remember(self, trace: RunTrace, outcome: Outcome) -> None:
         """Remembers an answer, by which the next request of its conversation is known."""
         if outcome.text and outcome.status == "completed":
-            mark = _mark(trace.caller, trace.task, outcome.text)
-            _remember(self._conversations, mark, trace.conversation_id or trace.run_id)
+            self.remember_answer(trace, outcome.text)
+
+    def remember_answer(self, asked: RunRequest | RunTrace, answer: str) -> None:
+        mark = _mark(asked.caller, asked.task, answer)
+        _remember(self._conversations, mark, asked.conversation_id or asked.run_id)
 
     # A new run.
 
     def _request(self, asked: Asked, caller: Caller, model: ServedModel, excluded: tuple[str, ...]) -> RunRequest:
         before, told_before, conversation_id = self._previous(asked, caller)
-        turns = (*before, *(_as_kept(turn) for turn in asked.turns))
-        task, images, turns_before = _task_of(turns)
+        turns = (*before, *(without_contents(turn) for turn in asked.turns))
+        task, images, turns_before = task_of(turns)
         if conversation_id is None:
-            conversation_id = self._conversation_of(caller, turns_before)
+            conversation_id = self.conversation_of(caller, turns_before)
         conductor = model.conductor or self._settings.conductor
         needs_conductor = asks_conductor(asked.workflow)
         if needs_conductor and excluded and not servers(self._host.conductor_info(conductor)).isdisjoint(excluded):
@@ -312,7 +316,7 @@ class Turns:
         if asked.workflow is not None:
             limits = limits.model_copy(update={"max_steps": max(limits.max_steps, len(asked.workflow.steps))})
         try:
-            return RunRequest(
+            request = RunRequest(
                 task=task,
                 images=images,
                 turns_before=turns_before,
@@ -334,6 +338,9 @@ class Turns:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise ApiError(400, f"{first['loc'][0] if first['loc'] else 'request'}: {first['msg']}") from None
+        if model.tiers is None or asked.workflow is not None:
+            return request
+        return tiered(request, model.tiers, self._models.classifiers, asked.effort, request.excluded)
 
     def _kept_out(self, model: ServedModel, providers: Collection[str], named_too: Collection[str]) -> list[str]:
         """Returns the workers at providers that the caller's key keeps out. Raises: ApiError 403 if none is left."""
@@ -381,7 +388,8 @@ class Turns:
         told = input_system(trace.system, outcomes[0].client.echoed)
         return (*trace.conversation, *said), told, trace.conversation_id or trace.run_id
 
-    def _conversation_of(self, caller: Caller, turns_before: Sequence[Message]) -> str | None:
+    def conversation_of(self, caller: Caller, turns_before: Sequence[Message]) -> str | None:
+        """Returns the id of the conversation that has these turns; None: it is not known."""
         answers = [place for place, turn in enumerate(turns_before) if turn.role == "assistant"]
         for place in reversed(answers):
             before = next((turn for turn in reversed(turns_before[:place]) if turn.role == "user"), None)
@@ -397,7 +405,8 @@ class Turns:
         if trace.status != "cancelled":
             return request
         again = resume_of(trace, door="api")
-        same = {"actor": request.actor, "client": request.client, "conversation_id": request.conversation_id}
+        same = {name: getattr(request, name) for name in ("actor", "client", "conversation_id")}
+        same |= {"tier": trace.tier}
         return again.model_copy(update=same)
 
     # A run that waits for tools.
@@ -639,7 +648,7 @@ def _is_of(trace: RunTrace, caller: Caller) -> bool:
     return theirs is not None and ours is not None and (theirs.kind, theirs.id) == (ours.kind, ours.id)
 
 
-def _as_kept(turn: Message) -> Message:
+def without_contents(turn: Message) -> Message:
     """Returns a turn as records have it: of an image its digest."""
     if isinstance(turn.content, str):
         return turn
@@ -647,7 +656,7 @@ def _as_kept(turn: Message) -> Message:
     return turn.model_copy(update={"content": tuple(parts)})
 
 
-def _task_of(turns: Sequence[Message]) -> tuple[str, tuple[ImagePart, ...], tuple[Message, ...]]:
+def task_of(turns: Sequence[Message]) -> tuple[str, tuple[ImagePart, ...], tuple[Message, ...]]:
     """Returns the task, its images, and the turns before it: the task is the user's last turn.
 
     If the conversation ends with results of tools that nobody here called, what the user asked last is the task again.
