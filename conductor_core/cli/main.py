@@ -90,6 +90,10 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
             "received": ("log_search:received", "Answer from the events whether a provider was ever sent a text."),
             "spending": ("log_search:spending", "Tokens and cost by day, agent and person."),
             "failures": ("log_search:failures", "Which failures there are, how often, and in which tasks."),
+            "shadow": (
+                "log_search:shadow",
+                "Compare forwarded requests with the Conductor's runs of them: right, time, tokens, cost, failures.",
+            ),
             "access": (
                 "log_search:access",
                 "Who viewed, exported, searched, erased, deleted or held what, newest first.",

@@ -19,6 +19,7 @@ from conductor_core.serving.admission import Admission, Client
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
 from conductor_core.serving.outcome import Outcome, made_id, named
+from conductor_core.serving.pass_through import PassThrough
 from conductor_core.serving.served_models import ServedModel, ServedModels
 from conductor_core.serving.turns import Turns
 
@@ -65,6 +66,7 @@ class Gateway:
         seal: the key of compacted conversations (``compaction.sealing_key``).
         inspector_url: where the inspector shows runs; None: at the address that the request came to.
         tools: of MCP, at ``/mcp``; None: there is nothing there.
+        passing: forwards what is asked of models that are not ours; None: nothing is forwarded.
     """
 
     turns: Turns
@@ -75,6 +77,7 @@ class Gateway:
     judgements: Judgements
     inspector_url: str | None = None
     tools: Tools | None = None
+    passing: PassThrough | None = None
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.keys)

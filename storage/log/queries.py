@@ -73,7 +73,8 @@ _FILTERS = {
     "text": f"({_IN_TASK} OR {_IN_ID})",
     "parent": "parent_run_id = :parent",
     "tree": f"run_id IN ({_TREE})",
-    "without": "purpose <> :without",
+    "without": "purpose NOT IN (SELECT value FROM json_each(:without))",
+    "purpose": "purpose = :purpose",
     "batch": "batch_id = :batch",
     "alone": "batch_id IS NULL",
     "recorded": "recorded",
@@ -109,6 +110,10 @@ _PLACES = (
     "SELECT run_id, row_number() OVER (PARTITION BY begun ORDER BY sequence), count(*) OVER (PARTITION BY begun) "
     "FROM turns"
 )
+_SPENT = (
+    "SELECT total(known_usd), sum(input_tokens + output_tokens) FROM runs "
+    "WHERE purpose IN (SELECT value FROM json_each(?)) AND created_at_utc >= ?"
+)
 _ENDED = sorted({*ENDED_STATUSES, ERASED})
 _IN_GAPS = "status < ? OR " + "status > ? AND status < ? OR " * (len(_ENDED) - 1) + "status > ?"
 _UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY +sequence"  # noqa: S608  no value in it
@@ -120,7 +125,8 @@ class Search:
     """Which runs to find: the arguments of ``Store.runs``.
 
     Attributes:
-        among: ids as a JSON list. match: ``text`` for the full-text table ``table``; None: answers are not searched.
+        without: purposes, and among: ids, each as a JSON list. match: ``text`` for the full-text table ``table``; None:
+            answers are not searched.
     """
 
     limit: int
@@ -137,6 +143,7 @@ class Search:
     answers: bool = False
     conversation: str | None = None
     judged: Judged | None = None
+    purpose: str | None = None
     match: str | None = None
     table: str = ""
 
@@ -154,7 +161,8 @@ class Search:
             and self.tree in (None, run.parent_run_id, run.run_id)
             and self.batch in (None, run.batch_id)
             and self.conversation in (None, run.conversation_id, run.run_id)
-            and (self.without is None or self.without != run.purpose)
+            and self.purpose in (None, run.purpose)
+            and (self.without is None or run.purpose not in json.loads(self.without))
             and not (self.alone and run.batch_id is not None)
             and not (self.recorded and not run.recorded)
             and (self.among is None or run.run_id in json.loads(self.among))
@@ -184,6 +192,12 @@ def read_places(connection: sqlite3.Connection, run_ids: str) -> dict[str, tuple
     asked = set(json.loads(run_ids))
     rows = connection.execute(_PLACES, (run_ids,)).fetchall()
     return {run_id: (place, count) for run_id, place, count in rows if count > 1 and run_id in asked}
+
+
+def read_spent(connection: sqlite3.Connection, purposes: str, since_utc: str) -> tuple[float, int]:
+    """Returns the USD and the tokens of runs of these purposes (a JSON list) that began since then."""
+    ((usd, tokens),) = connection.execute(_SPENT, (purposes, since_utc))
+    return float(usd), int(tokens or 0)
 
 
 def count_approvals(connection: sqlite3.Connection) -> int:

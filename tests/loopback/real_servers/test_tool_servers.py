@@ -1,5 +1,6 @@
 """Tool servers that no one here wrote: two that are started, and LiteLLM's gateway over streamable HTTP."""
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def test_a_started_server_answers_and_says_which_tools_have_effects(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(tmp_path)], check=True)
     server = open_server(ToolServerSpec(name="git", command=(str(GIT), "--repository", str(tmp_path))))
     try:
         listing = await server.list()

@@ -91,7 +91,7 @@ def test_a_replay_of_a_blame_is_a_run_like_any_other_where_it_is_imported(store:
     rows[0]["request"]["purpose"] = REPLAY_PURPOSE
     ((told, events, _),) = read_shared(_record(rows), "file")
     store.import_run(as_imported(events, told, local_caller("page")), [])
-    assert len(store.runs(without=REPLAY_PURPOSE)) == 1, "lists of a person's runs have it"
+    assert len(store.runs(without=(REPLAY_PURPOSE,))) == 1, "lists of a person's runs have it"
 
 
 def test_a_plan_that_no_parser_reads_is_refused() -> None:
