@@ -215,7 +215,7 @@ def answers(path: Path, run_ids: tuple[str, ...], images: tuple[str, ...]) -> di
         keep("no responses", lambda: [store.deleted_responses.deleted(_response(number)) for number in range(3)])
         keep("tree", lambda: store.runs(limit=1000, tree="child"))
         keep("in batch", lambda: store.runs(limit=1000, batch="batch"))
-        keep("alone", lambda: store.runs(limit=1000, alone=True, without="x", search="ada"))
+        keep("alone", lambda: store.runs(limit=1000, alone=True, without=("x",), search="ada"))
         keep("totals", store.totals)
         keep("batches", store.batches)
         keep("deletions", store.deletions)

@@ -9,7 +9,7 @@ import streamlit as st
 
 from conductor_core.analysis.compare import compare_runs, comparison_document
 from conductor_core.errors import InspectorError, StoreError
-from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.request import UNLISTED_PURPOSES
 from conductor_core.run.share import MOST_RUNS
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from pages.components.app import places
@@ -126,7 +126,7 @@ def _empty() -> None:
     )
     try:
         # The answers of one step asked many times are beside each other on the page of their run.
-        runs = current().store.runs(limit=MOST_READ, without=REPLAY_PURPOSE, alone=True, answers=True)
+        runs = current().store.runs(limit=MOST_READ, without=UNLISTED_PURPOSES, alone=True, answers=True)
         groups = pairs(runs, known(runs))
     except StoreError:
         return  # the choices above say what is wrong

@@ -21,6 +21,8 @@ from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.costs import interruption
 from conductor_core.run.events import FINAL_KINDS, Event, RunCreated
+from conductor_core.run.judgement import Judged
+from conductor_core.run.request import BESIDE_PURPOSES
 from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
 from conductor_core.text import plain, whole_characters
@@ -59,6 +61,7 @@ from storage.search.filters import read_words
 from storage.search.index import forget as forget_text
 from storage.search.search import RunSearch
 from storage.service_keys import ServiceKeys
+from storage.shadow import ShadowTraffic
 
 log = logging.getLogger(__name__)
 
@@ -200,6 +203,7 @@ class Store:
     Attributes:
         path: the database file. vault: the keys of its encrypted runs.
         log: where the engine's events go.
+        shadow_traffic: requests that were forwarded, and the Conductor's runs of them.
         search: full-text search over all runs, and what an auditor asks of them.
         access_log: logs who viewed what.
         service_keys: who may use the endpoint. deleted_responses: what it does not show any more.
@@ -233,6 +237,7 @@ class Store:
                 self._anchoring.resume()
             self._drop_left_keys()
         self.search = RunSearch(database, self.log.change_and_wait)
+        self.shadow_traffic = ShadowTraffic(database)
         self.access_log = AccessLog(database, self.log.change, self._anchoring.written)
         self.service_keys = ServiceKeys(database, self.log.change_and_wait, self._anchoring.written)
         self.deleted_responses = DeletedResponses(database, self.log.change_and_wait, self._anchoring.written)
@@ -307,10 +312,12 @@ class Store:
         alone: bool = False,
         tree: str | None = None,
         recorded: bool = False,
-        without: str | None = None,
+        without: Collection[str] = (),
         among: Collection[str] | None = None,
         answers: bool = False,
         conversation: str | None = None,
+        judged: Judged | None = None,
+        purpose: str | None = None,
     ) -> list[RunSummary]:
         """Returns runs, newest first.
 
@@ -325,15 +332,19 @@ class Store:
             batch: only runs of this batch. alone: only runs of no batch.
             tree: only this run, the runs that it came from, and whatever came from any of them.
             recorded: only runs that came with the program.
-            without: leaves out runs of this purpose, such as the replays of a blame.
+            without: leaves out runs of these purposes, such as the replays of a blame.
             among: only runs of these ids.
             answers: also says what each was named by and what its answer comes to, for which its events are read once.
             conversation: only this run, and those of the conversation that it began.
+            judged: only runs of which that counts (``conductor_core.run.judgement.Judged``).
+            purpose: only runs of this purpose.
         """
         ids = None if among is None else json.dumps(list(among))
+        left_out = json.dumps(list(without)) if without else None
         asked = Search(
-            limit, before, search, status, parent, batch, alone, tree, recorded, without, ids, answers, conversation
-        )
+            limit, before, search, status, parent, batch, alone, tree, recorded, left_out, ids, answers, conversation,
+            judged, purpose,
+        )  # fmt: skip
         with self._database.reading() as connection:
             asked = _with_answers(connection, asked)
             return self._listing.read(connection, asked)
@@ -367,10 +378,24 @@ class Store:
             query = "SELECT 1 FROM sqlite_sequence WHERE name = 'events'"
             return connection.execute(query).fetchone() is not None
 
-    def totals(self, search: str | None = None, batch: str | None = None, status: str | None = None) -> Totals:
-        """Returns the totals of what ``runs`` finds on all its pages."""
+    def spent_since(self, purposes: Collection[str], since_utc: datetime) -> tuple[float, int]:
+        """Returns the known USD and the tokens of all runs of these purposes that began since then."""
         with self._database.reading() as connection:
-            asked = _with_answers(connection, Search(0, text=search, status=status, batch=batch))
+            return queries.read_spent(connection, json.dumps(list(purposes)), since_utc.isoformat())
+
+    def totals(
+        self,
+        search: str | None = None,
+        batch: str | None = None,
+        status: str | None = None,
+        judged: Judged | None = None,
+        purpose: str | None = None,
+    ) -> Totals:
+        """Returns the totals of what ``runs`` finds on all its pages, of a purpose or of all that people ask for."""
+        beside = json.dumps(BESIDE_PURPOSES) if batch is None and purpose is None else None
+        with self._database.reading() as connection:
+            asked = Search(0, text=search, status=status, batch=batch, without=beside, judged=judged, purpose=purpose)
+            asked = _with_answers(connection, asked)
             return queries.read_totals(connection, asked)
 
     def cursor_at(self, moment_utc: datetime) -> int:

@@ -76,6 +76,11 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
     "approve": ("approvals:approve", "Let RUN_ID continue, as it is or with an edited workflow."),
     "deny": ("approvals:deny", "End RUN_ID as denied. Finished steps are kept."),
     "cancel": ("approvals:cancel", "Cancel RUN_ID, whichever process carries it out. Finished steps are kept."),
+    "judge": ("judge:judge", "Say that the answer of RUN_ID, or one of its steps, is right or wrong; a score, a note."),
+    "judgements": (
+        "judge:judgements",
+        "List what people, graders and judges hold of runs, or export the right answers as a suite for evaluate.",
+    ),
     "log": Group(
         "Check, search, export, copy and erase the record of all runs, and show who viewed it.",
         {
@@ -85,6 +90,10 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
             "received": ("log_search:received", "Answer from the events whether a provider was ever sent a text."),
             "spending": ("log_search:spending", "Tokens and cost by day, agent and person."),
             "failures": ("log_search:failures", "Which failures there are, how often, and in which tasks."),
+            "shadow": (
+                "log_search:shadow",
+                "Compare forwarded requests with the Conductor's runs of them: right, time, tokens, cost, failures.",
+            ),
             "access": (
                 "log_search:access",
                 "Who viewed, exported, searched, erased, deleted or held what, newest first.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -40,7 +40,7 @@ from conductor_core.run.context_flow import (
     source_name,
 )
 from conductor_core.run.costs import IN_WORDS, Cost, Spent, basis, cost_of_part, spent_on, waits_for_a_slot
-from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.request import BESIDE_PURPOSES, UNLISTED_PURPOSES
 from conductor_core.run.trace import RoundTrace, RunTrace, RunUnreadable, StepTrace, unreadable_status
 from conductor_core.run.values import SharedOutput, ToolTurn, label, round_name
 from conductor_core.text import plain
@@ -248,17 +248,24 @@ def _show_event(store: Store, run_id: str, sequence: int, *, as_json: bool) -> i
     return 0
 
 
+Purpose = Literal["pass-through", "shadow", "judge"]
+
+
 def runs(
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many.")] = 20,
     search: Annotated[str | None, typer.Option(metavar="TEXT", help="Only tasks that hold TEXT.")] = None,
     status: Annotated[options.Status | None, typer.Option(help="Only runs of this status.", show_choices=True)] = None,
     replays: Annotated[bool, typer.Option("--replays", help="List the replays of `blame`, too.")] = False,
+    purpose: Annotated[
+        Purpose | None, typer.Option(help="Only runs of a client's traffic, which are else not listed.")
+    ] = None,
     db: options.Db = None,
     as_json: options.AsJson = False,
 ) -> int:
     settings = inputs.read_settings()
+    without = () if purpose else BESIDE_PURPOSES if replays else UNLISTED_PURPOSES
     with opened_store(db, settings, read=True) as store:
-        found = store.runs(limit=limit, search=search, status=status, without=None if replays else REPLAY_PURPOSE)
+        found = store.runs(limit=limit, search=search, status=status, without=without, purpose=purpose)
         print_notes(store, found)
     print_either(as_json, lambda: {"runs": [summary_document(run) for run in found]}, lambda: runs_lines(found))
     return 0

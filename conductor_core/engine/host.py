@@ -209,6 +209,11 @@ class EngineHost:
         self._thread.start()
         self._watch = records.watch(self._pass_on)
 
+    @property
+    def sink(self) -> EventSink:
+        """Where the events of all its runs go."""
+        return self._sink
+
     def start(self, request: RunRequest, cap: CostCap | None = None, keys: TypedKeys | None = None) -> str:
         """Begins a run and returns its id as soon as ``run.created`` is durable.
 

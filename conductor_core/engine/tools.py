@@ -52,11 +52,6 @@ class PoolTools:
         ]
 
 
-def has_tools(pool: str, settings: Settings) -> bool:
-    """Whether a pool has tool servers. Raises: PoolInvalid; BadInput for a name without a file."""
-    return bool(read_pool(pool, settings).tools)
-
-
 def list_tools(pool: str, settings: Settings, notify: Notify = lambda _done, _all: None) -> PoolTools:
     """Asks all tool servers of a pool at once. Raises: PoolInvalid; BadInput for a name without a file."""
     read = read_pool(pool, settings)

@@ -22,6 +22,7 @@ import yarl
 from aiohttp import http_exceptions
 
 _CLOSED = (errno.ECONNRESET, errno.EPIPE)
+_LARGE_BYTES = 1 << 20
 KEEPALIVE_S = 4.0
 """Time to keep an idle connection. Common servers close theirs after 5 s."""
 _FAILURES = (aiohttp.ClientError, http_exceptions.HttpProcessingError, TimeoutError, OSError)
@@ -92,7 +93,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             request.method,
             yarl.URL(str(request.url), encoded=True),
             headers=request.headers.multi_items(),
-            data=await request.aread() or None,
+            data=_payload(await request.aread()),
             allow_redirects=False,
             proxy=self._proxy_of(request.url),
             timeout=aiohttp.ClientTimeout(
@@ -129,6 +130,11 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         if not proxy.lower().startswith(("http://", "https://")):
             raise httpx2.ProxyError("only http and https proxies are supported")
         return proxy
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO | None:
+    """Returns a body as aiohttp sends it in pieces, so that a large one does not hold up the loop."""
+    return (body if len(body) < _LARGE_BYTES else io.BytesIO(body)) or None
 
 
 async def _note_reuse(

@@ -317,6 +317,10 @@ TOUR_PURPOSE = "tour"
 PASS_PURPOSE, SHADOW_PURPOSE, JUDGE_PURPOSE = "pass-through", "shadow", "judge"
 """The purposes of a client's request that was forwarded unchanged; of the Conductor's run of the same request, which
 the client never sees; and of the question to a worker which of two answers is better."""
+BESIDE_PURPOSES = (PASS_PURPOSE, SHADOW_PURPOSE, JUDGE_PURPOSE)
+"""The purposes of runs that come with a client's traffic, a hundred for each that a person asks for."""
+UNLISTED_PURPOSES = (REPLAY_PURPOSE, *BESIDE_PURPOSES)
+"""The purposes of runs that lists of a person's runs leave out."""
 LEAST_PLANS, USUAL_PLANS, MOST_PLANS = 2, 4, 8
 """How many plans can be asked for at once, for one task."""
 

@@ -7,27 +7,29 @@ request -> guard -> key -> body -> served model -> limits of the key -> a place 
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.privacy.masking import one_line
-from conductor_core.serving import chat, messages, responses
+from conductor_core.serving import chat, judging, messages, responses
 from conductor_core.serving.admission import (
     RETRY_S,
     TOO_MUCH_AT_ONCE,
+    Admission,
     Allowance,
     Client,
     Held,
@@ -36,8 +38,11 @@ from conductor_core.serving.admission import (
 )
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
+from conductor_core.serving.forwarded import Question, model_in
 from conductor_core.serving.gateway import Gateway
+from conductor_core.serving.leaving import ended, left, unless_left
 from conductor_core.serving.outcome import Beat, Began, Ended, Outcome, Part
+from conductor_core.serving.pass_through import PassThrough
 from conductor_core.serving.replies import (
     MCP,
     ROOT,
@@ -65,6 +70,8 @@ _LINGER_S = 1.0
 _UNKNOWN_PATH = (
     "This path does not exist: an OpenAI client's address ends in /v1, an Anthropic client's is the same without /v1."
 )
+_ANSWERED = frozenset({f"{ROOT}/chat/completions", f"{ROOT}/responses", f"{ROOT}/messages"})
+"""Paths where what is asked decides who answers."""
 _POSTED = ("/chat/completions", "/responses", "/messages")
 
 
@@ -112,12 +119,15 @@ class _Answer:
         admission = gateway.admission
         client = await admission.client(request)
         admission.count(client)
-        asked = await gateway.read(self._api, await _body(request, held), client)
+        body = await _body(request, held)
+        if gateway.passing is not None:
+            question = await gateway.passing.read(self._api, request, body)
+            if gateway.models.get(question.model) is None:
+                await _forward(gateway, gateway.passing, question, request, body, client, send)
+                return
+        asked = await gateway.read(self._api, body, client)
         async with admission.allowance(client) as allowance:
-            if admission.full:
-                await _unless_left(admission.enter(), receive, allowance)
-            else:
-                await admission.enter()
+            await _enter(admission, receive, allowance)
             try:
                 excluded = () if client.key is None else client.key.excluded_providers
                 turn = await gateway.turns.begin(asked, client.caller, excluded, allowance.cap)
@@ -127,7 +137,7 @@ class _Answer:
                         stream = _stream_of(asked, request.state.request_id)
                         await _EventStream(told, stream)(scope, receive, send)
                     else:
-                        outcome = await _unless_left(told.outcome(), receive, allowance, turn.revoke)
+                        outcome = await unless_left(told.outcome(), receive, allowance, turn.revoke)
                         await _answer_of(outcome, told.headers)(scope, receive, send)
                 except ClientDisconnect:
                     raise
@@ -135,6 +145,13 @@ class _Answer:
                     raise _Failed(_fault_of(error, f"run {turn.run_id}"), told.headers) from error
             finally:
                 admission.leave()
+
+
+async def _enter(admission: Admission, receive: Receive, allowance: Allowance) -> None:
+    if admission.full:
+        await unless_left(admission.enter(), receive, allowance)
+    else:
+        await admission.enter()
 
 
 def _answer_of(outcome: Outcome, headers: Mapping[str, str]) -> Response:
@@ -199,7 +216,7 @@ class _EventStream:
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         writing = asyncio.create_task(self._write(send))
-        leaving, revoked = asyncio.create_task(_left(receive)), asyncio.create_task(self._told.allowance.revoked.wait())
+        leaving, revoked = asyncio.create_task(left(receive)), asyncio.create_task(self._told.allowance.revoked.wait())
         try:
             await self._until_one_ends(send, writing, leaving, revoked)
             if writing.done():
@@ -212,12 +229,12 @@ class _EventStream:
         except ClientDisconnect:
             raise
         except Exception as error:
-            await _ended(writing)
+            await ended(writing)
             if not self._begun:
                 raise
             await self._sent(send, self._stream.fault(_fault_of(error, f"run {self._told.turn.run_id}")))
         finally:
-            await _ended(writing, leaving, revoked)
+            await ended(writing, leaving, revoked)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _until_one_ends(self, send: Send, *tasks: "asyncio.Task[Any]") -> None:
@@ -258,49 +275,6 @@ class _EventStream:
                 await self._send(send, events)
         except TimeoutError:
             raise ClientDisconnect from None
-
-
-_T = TypeVar("_T")
-
-
-async def _unless_left(
-    work: Coroutine[Any, Any, _T],
-    receive: Receive,
-    allowance: Allowance,
-    when_revoked: Callable[[], None] = lambda: None,
-) -> _T:
-    """Returns the result of ``work``, which is cancelled if the client leaves or its key is revoked.
-
-    Raises: ClientDisconnect, ApiError 401.
-    """
-    working = asyncio.create_task(work)
-    leaving, revoked = asyncio.create_task(_left(receive)), asyncio.create_task(allowance.revoked.wait())
-    try:
-        await asyncio.wait({working, leaving, revoked}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        if not revoked.done():
-            raise ClientDisconnect
-        when_revoked()
-        raise needs_key()
-    finally:
-        await _ended(working, leaving, revoked)
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _ended(*tasks: "asyncio.Future[Any]") -> None:
-    """Cancels tasks and waits until they are over."""
-    for task in tasks:
-        task.cancel()
-    if going := [task for task in tasks if not task.done()]:
-        await asyncio.wait(going)
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()  # heard: whoever waited for it was told
 
 
 class _Tools:
@@ -345,15 +319,99 @@ async def _body(request: Request, held: Held) -> bytes:
     return bytes(body)
 
 
-# What is read: models, and what was answered.
+# What is forwarded.
+
+
+async def _forward(
+    gateway: Gateway,
+    passing: PassThrough,
+    question: Question,
+    request: Request,
+    body: bytes,
+    client: Client,
+    send: Send,
+) -> None:
+    passing.check(question, client)
+    async with gateway.admission.allowance(client) as allowance:
+        await _enter(gateway.admission, request.receive, allowance)
+        try:
+            await passing.answer(question, request, body, client, allowance, send)
+        finally:
+            gateway.admission.leave()
+
+
+class _ForwardsOthers:
+    """Forwards what is asked at paths that are not ours, or of models and responses that are not. An ASGI app."""
+
+    def __init__(self, app: Router, gateway: Callable[[], Gateway]) -> None:
+        self._app, self._gateway = app, gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gateway = self._gateway()
+        passing, path = gateway.passing, scope["path"]
+        answered = path in _ANSWERED and scope["method"] == "POST"
+        if passing is None or answered or not path.startswith(f"{ROOT}/") or _climbs(scope):
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        client = await gateway.admission.client(request)
+        with gateway.admission.holding() as held:
+            names = path.removeprefix(f"{ROOT}/").split("/")
+            body = b"" if names[0] == "models" else await _body(request, held)
+            if any(route.matches(scope)[0] is Match.FULL for route in self._app.routes) and await self._is_ours(
+                gateway, client, names, body
+            ):
+                await self._app(scope, _again(body, receive), send)
+                return
+            gateway.admission.count(client)
+            question = await passing.read(None, request, body)
+            await _forward(gateway, passing, question, request, body, client, send)
+
+    @staticmethod
+    async def _is_ours(gateway: Gateway, client: Client, names: list[str], body: bytes) -> bool:
+        """Whether a request at a path of ours is for us."""
+        match names:
+            case ["models"]:
+                return True
+            case ["models", *model_id]:
+                return gateway.models.get("/".join(model_id)) is not None
+            case ["responses", "compact"] | ["messages", "count_tokens"]:
+                return gateway.models.get(await asyncio.to_thread(model_in, body)) is not None
+            case ["responses", response_id, *_]:
+                try:
+                    await gateway.response(client, response_id)
+                except ApiError as error:
+                    return error.status != 404
+        return True
+
+
+def _climbs(scope: Scope) -> bool:
+    """Whether a path leads out of the API's root."""
+    raw = scope.get("raw_path") or b""
+    return any(part.lower().replace(b"%2e", b".") in (b".", b"..") for part in re.split(rb"/|%2[fF]|\\|%5[cC]", raw))
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Returns what gives a body that was read once more, and then what else comes."""
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> Message:
+        return left.pop() if left else await receive()
+
+    return received
+
+
+# What is read: models, what was answered, and what is held of it.
 
 
 async def _models(request: Request, gateway: Gateway, client: Client) -> Response:
     found = gateway.listed(client)
+    others = [] if gateway.passing is None else await gateway.passing.models(request, client, gateway.models)
     if "anthropic-version" not in request.headers:
-        return Json({"object": "list", "data": [listed(each, model) for each, model in found]})
-    ends = {"first_id": found[0][0], "last_id": found[-1][0]} if found else {"first_id": None, "last_id": None}
-    return Json({"data": [listed_for_anthropic(each, model) for each, model in found], "has_more": False, **ends})
+        return Json({"object": "list", "data": [*(listed(each, model) for each, model in found), *others]})
+    data = [*(listed_for_anthropic(each, model) for each, model in found), *others]
+    ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
+    return Json({"data": data, "has_more": False, **ends})
 
 
 async def _model(request: Request, gateway: Gateway, client: Client) -> Response:
@@ -413,6 +471,18 @@ async def _count_tokens(request: Request, gateway: Gateway, client: Client) -> R
     return Json({"input_tokens": tokens})
 
 
+async def _judge(request: Request, gateway: Gateway, client: Client) -> Response:
+    gateway.admission.count(client)
+    with gateway.admission.holding() as held:
+        return Json(await asyncio.to_thread(judging.judge, gateway, client, await _body(request, held)))
+
+
+async def _judgements(request: Request, gateway: Gateway, client: Client) -> Response:
+    gateway.admission.count(client)
+    run_id = request.query_params.get("run_id", "")
+    return Json(await asyncio.to_thread(judging.counting, gateway, client, run_id))
+
+
 # Routes.
 
 _Handler = Callable[[Request, Gateway, Client], Coroutine[Any, Any, Response]]
@@ -444,11 +514,14 @@ def endpoint(gateway: Callable[[], Gateway]) -> ASGIApp:
         Route(f"{one}/cancel", known(_cancel), methods=["POST"]),
         Route(f"{one}/input_items", known(_input_items), methods=["GET"]),
         Route(f"{ROOT}/messages/count_tokens", known(_count_tokens), methods=["POST"]),
+        Route(f"{ROOT}/judgements", known(_judge), methods=["POST"]),
+        Route(f"{ROOT}/judgements", known(_judgements), methods=["GET"]),
         Route(f"{ROOT}/models", known(_models), methods=["GET"]),
         Route(f"{ROOT}/models/{{model_id:path}}", known(_model), methods=["GET"]),
         Route(MCP, _Tools(gateway), methods=["POST"]),
     ]
-    return _Endpoint(Router(paths, redirect_slashes=False, default=_unknown_path))
+    router = Router(paths, redirect_slashes=False, default=_unknown_path)
+    return _Endpoint(_ForwardsOthers(router, gateway))
 
 
 async def _unknown_path(_scope: Scope, _receive: Receive, _send: Send) -> None:
@@ -496,7 +569,9 @@ class _Endpoint:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                message = {**message, "headers": [*message.get("headers", ()), *ids]}
+                given = message.get("headers", ())
+                named = {name.lower() for name, _ in given}  # a forwarded answer has its own
+                message = {**message, "headers": [*given, *(each for each in ids if each[0] not in named)]}
             await send(message)
 
         # With an app in it, Starlette raises what it would else answer in its own words.

@@ -40,8 +40,13 @@ _UNREAD = frozenset({"thinking", "redacted_thinking", "reasoning"})
 def read(body: bytes) -> Asked:
     """Raises: ApiError 400 for whatever cannot be done."""
     fields = read_json(body)
-    model = fields.name("model")
     _require_possible(fields)
+    return read_fields(fields)
+
+
+def read_fields(fields: Fields) -> Asked:
+    """Reads a request whose ``n`` and ``logprobs`` are not looked at. Raises: ApiError 400."""
+    model = fields.name("model")
     check_without_effect(fields)
     tools = _tools(fields)
     choice, tools = _choice(fields, tools)

@@ -19,7 +19,7 @@ _TYPES = {
     500: "api_error",
     503: "overloaded_error",
 }
-_OPENAI_TYPES = {500: "server_error", 503: "server_error"}
+_OPENAI_TYPES = {500: "server_error", 502: "server_error", 503: "server_error", 504: "server_error"}
 ANTHROPIC_STATUSES = {503: 529}
 """Anthropic's own number where the protocols differ."""
 _IN_RESPONSES = {"messages": "input", "response_format": "text.format"}

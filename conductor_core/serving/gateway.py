@@ -1,7 +1,7 @@
 """What the endpoint answers from: turns, served models and keys; and which responses a client may see again."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,12 +11,15 @@ from conductor_core.chat.messages import Message
 from conductor_core.errors import UnknownRun
 from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import Caller
+from conductor_core.run.judgement import By, Judgement, Mark
 from conductor_core.run.service_key import Keys
+from conductor_core.run.values import Path
 from conductor_core.serving import chat, messages, responses
 from conductor_core.serving.admission import Admission, Client
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
 from conductor_core.serving.outcome import Outcome, made_id, named
+from conductor_core.serving.pass_through import PassThrough
 from conductor_core.serving.served_models import ServedModel, ServedModels
 from conductor_core.serving.turns import Turns
 
@@ -27,6 +30,26 @@ class Deletions(Protocol):
     def deleted(self, response_id: str) -> bool: ...
 
     def delete(self, response_id: str, caller: Caller) -> None: ...
+
+
+class Judgements(Protocol):
+    """What is held of runs. Each method blocks and raises StoreError."""
+
+    def add(
+        self,
+        run_id: str,
+        caller: Caller,
+        *,
+        path: Path | None = None,
+        mark: Mark | None = None,
+        score: float | None = None,
+        note: str = "",
+        by: By = "person",
+    ) -> Judgement:
+        """Raises: UnknownRun; BadInput."""
+
+    def latest(self, run_ids: Collection[str]) -> Mapping[str, Sequence[Judgement]]:
+        """Returns what counts of each run."""
 
 
 class Tools(Protocol):
@@ -43,6 +66,7 @@ class Gateway:
         seal: the key of compacted conversations (``compaction.sealing_key``).
         inspector_url: where the inspector shows runs; None: at the address that the request came to.
         tools: of MCP, at ``/mcp``; None: there is nothing there.
+        passing: forwards what is asked of models that are not ours; None: nothing is forwarded.
     """
 
     turns: Turns
@@ -50,8 +74,10 @@ class Gateway:
     keys: Keys
     seal: bytes
     deletions: Deletions
+    judgements: Judgements
     inspector_url: str | None = None
     tools: Tools | None = None
+    passing: PassThrough | None = None
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.keys)

@@ -51,7 +51,11 @@ _STOP_REASONS: Mapping[Finish, str] = {
 
 def read(body: bytes) -> Asked:
     """Raises: ApiError 400 for whatever cannot be done."""
-    fields = read_json(body)
+    return read_fields(read_json(body))
+
+
+def read_fields(fields: Fields) -> Asked:
+    """Raises: ApiError 400."""
     model = fields.name("model")
     check_without_effect(fields, _NUMBERS_WITHOUT_EFFECT)
     tools = _tools(fields)

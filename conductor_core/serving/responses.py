@@ -90,15 +90,16 @@ def read(body: bytes, resolve: Resolve, key: bytes) -> Asked:
             raise fields.refused(name, why, "unsupported_parameter")
     if (fields.count("n") or 1) > 1:
         raise fields.refused("n", "one answer is given to each request", "unsupported_parameter")
-    return _read(fields, resolve, key)
+    return read_fields(fields, resolve, key)
 
 
 def read_compact(body: bytes, resolve: Resolve, key: bytes) -> Asked:
     """Reads a request of ``POST /v1/responses/compact``, which may end with anybody's turn. Raises: ApiError."""
-    return _read(read_json(body), resolve, key, to_answer=False)
+    return read_fields(read_json(body), resolve, key, to_answer=False)
 
 
-def _read(fields: Fields, resolve: Resolve, key: bytes, *, to_answer: bool = True) -> Asked:
+def read_fields(fields: Fields, resolve: Resolve, key: bytes, *, to_answer: bool = True) -> Asked:
+    """Reads a request whose unsupported fields are not looked at. Raises: ApiError."""
     model = fields.name("model")
     conversation = Conversation()
     conversation.add_system(fields.text("instructions") or "")

@@ -226,6 +226,10 @@ class Turns:
         last = telling.outcome()
         return telling.ended if telling.ended and telling.ended[-1].number == last.number else [*telling.ended, last]
 
+    def run(self, run_id: str) -> RunTrace:
+        """Returns a run as it is now. Blocks. Raises: UnknownRun, StoreError."""
+        return self._records.read(run_id)
+
     def recorded(self, run_id: str, number: int) -> Outcome:
         """Returns a response from the record. Blocks. Raises: ApiError 404, StoreError."""
         found = self.outcomes(run_id)
@@ -288,17 +292,20 @@ class Turns:
     def remember(self, trace: RunTrace, outcome: Outcome) -> None:
         """Remembers an answer, by which the next request of its conversation is known."""
         if outcome.text and outcome.status == "completed":
-            mark = _mark(trace.caller, trace.task, outcome.text)
-            _remember(self._conversations, mark, trace.conversation_id or trace.run_id)
+            self.remember_answer(trace, outcome.text)
+
+    def remember_answer(self, asked: RunRequest | RunTrace, answer: str) -> None:
+        mark = _mark(asked.caller, asked.task, answer)
+        _remember(self._conversations, mark, asked.conversation_id or asked.run_id)
 
     # A new run.
 
     def _request(self, asked: Asked, caller: Caller, model: ServedModel, excluded: tuple[str, ...]) -> RunRequest:
         before, told_before, conversation_id = self._previous(asked, caller)
-        turns = (*before, *(_as_kept(turn) for turn in asked.turns))
-        task, images, turns_before = _task_of(turns)
+        turns = (*before, *(without_contents(turn) for turn in asked.turns))
+        task, images, turns_before = task_of(turns)
         if conversation_id is None:
-            conversation_id = self._conversation_of(caller, turns_before)
+            conversation_id = self.conversation_of(caller, turns_before)
         conductor = model.conductor or self._settings.conductor
         needs_conductor = asks_conductor(asked.workflow)
         if needs_conductor and excluded and not servers(self._host.conductor_info(conductor)).isdisjoint(excluded):
@@ -377,7 +384,8 @@ class Turns:
         told = input_system(trace.system, outcomes[0].client.echoed)
         return (*trace.conversation, *said), told, trace.conversation_id or trace.run_id
 
-    def _conversation_of(self, caller: Caller, turns_before: Sequence[Message]) -> str | None:
+    def conversation_of(self, caller: Caller, turns_before: Sequence[Message]) -> str | None:
+        """Returns the id of the conversation that has these turns; None: it is not known."""
         answers = [place for place, turn in enumerate(turns_before) if turn.role == "assistant"]
         for place in reversed(answers):
             before = next((turn for turn in reversed(turns_before[:place]) if turn.role == "user"), None)
@@ -635,7 +643,7 @@ def _is_of(trace: RunTrace, caller: Caller) -> bool:
     return theirs is not None and ours is not None and (theirs.kind, theirs.id) == (ours.kind, ours.id)
 
 
-def _as_kept(turn: Message) -> Message:
+def without_contents(turn: Message) -> Message:
     """Returns a turn as records have it: of an image its digest."""
     if isinstance(turn.content, str):
         return turn
@@ -643,7 +651,7 @@ def _as_kept(turn: Message) -> Message:
     return turn.model_copy(update={"content": tuple(parts)})
 
 
-def _task_of(turns: Sequence[Message]) -> tuple[str, tuple[ImagePart, ...], tuple[Message, ...]]:
+def task_of(turns: Sequence[Message]) -> tuple[str, tuple[ImagePart, ...], tuple[Message, ...]]:
     """Returns the task, its images, and the turns before it: the task is the user's last turn.
 
     If the conversation ends with results of tools that nobody here called, what the user asked last is the task again.

@@ -436,6 +436,14 @@ UPDATE search_state SET reached = 0, residue = 0
 """
 
 
+_SHADOWED = """\
+-- All that storage.shadow reads of a run, so that the long texts of the table are passed over.
+CREATE INDEX ix_runs_shadowed ON runs (purpose, sequence, run_id, about_run_id, imported, created_at_utc, status, \
+agents, conductor, input_tokens, output_tokens, cost_usd, known_usd, duration_ms, simulated) \
+WHERE purpose IN ('pass-through', 'shadow', 'judge')
+"""
+
+
 def _add_service_keys(cursor: sqlite3.Cursor) -> None:
     _execute(cursor, _SERVICE_KEYS)
 
@@ -456,13 +464,17 @@ def _add_failures(cursor: sqlite3.Cursor) -> None:
     _execute(cursor, _FAILURES)
 
 
+def _add_shadowed(cursor: sqlite3.Cursor) -> None:
+    _execute(cursor, _SHADOWED)
+
+
 def _execute(cursor: sqlite3.Cursor, statements: str) -> None:
     for statement in statements.strip().split("\n\n"):
         cursor.execute(statement)
 
 
 CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = (
-    _add_service_keys, _add_conversations, _add_about, _add_judgements, _add_failures,
+    _add_service_keys, _add_conversations, _add_about, _add_judgements, _add_failures, _add_shadowed,
 )  # fmt: skip
 """The first makes version 18 of version 17, and so on. None of them is edited later."""
 HEAD = f"{BASELINE + len(CHANGES):04}"

@@ -20,6 +20,7 @@ from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreDamaged
 from conductor_core.run import trace as folding
 from conductor_core.run.costs import Cost, interruption
+from conductor_core.run.judgement import TAKEN_BACK, Judged
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import (
     ENDED_STATUSES,
@@ -72,7 +73,8 @@ _FILTERS = {
     "text": f"({_IN_TASK} OR {_IN_ID})",
     "parent": "parent_run_id = :parent",
     "tree": f"run_id IN ({_TREE})",
-    "without": "purpose <> :without",
+    "without": "purpose NOT IN (SELECT value FROM json_each(:without))",
+    "purpose": "purpose = :purpose",
     "batch": "batch_id = :batch",
     "alone": "batch_id IS NULL",
     "recorded": "recorded",
@@ -81,6 +83,21 @@ _FILTERS = {
     ),
     "among": "run_id IN (SELECT value FROM json_each(:among))",
 }
+LATEST_JUDGEMENT = (
+    "NOT EXISTS (SELECT 1 FROM judgements later WHERE later.run_id = j.run_id AND later.path IS j.path "
+    "AND later.compared_with IS j.compared_with AND later.judge = j.judge AND later.id > j.id)"
+)
+"""Of the judgement ``j``: its judge added no later one on the same thing."""
+_OF_ANSWER = f"SELECT j.run_id FROM judgements j WHERE {LATEST_JUDGEMENT} AND j.path IS NULL AND "  # noqa: S608  own text
+JUDGED: Mapping[Judged, str] = {
+    "right": f"run_id IN ({_OF_ANSWER}j.mark = 'right')",
+    "wrong": f"run_id IN ({_OF_ANSWER}j.mark = 'wrong')",
+    "unjudged": f"run_id NOT IN ({_OF_ANSWER}(j.mark IS NOT NULL OR j.score IS NOT NULL))",
+    "noted": (
+        f"run_id IN (SELECT j.run_id FROM judgements j WHERE {LATEST_JUDGEMENT} AND j.note NOT IN ('', '{TAKEN_BACK}'))"  # noqa: S608  own text
+    ),
+}
+"""Which runs a filter by judgements finds. ``noted``: also if the note is on a step."""
 _PAGE = {"before": "sequence < :before", "status": "status = :status"}
 _WAITING = {"status": "asked_for IS NOT NULL"}
 _APPROVALS = "SELECT count(*) FROM runs WHERE asked_for IS NOT NULL AND substr(asked_for, 1, ?) <> ?"
@@ -93,6 +110,10 @@ _PLACES = (
     "SELECT run_id, row_number() OVER (PARTITION BY begun ORDER BY sequence), count(*) OVER (PARTITION BY begun) "
     "FROM turns"
 )
+_SPENT = (
+    "SELECT total(known_usd), sum(input_tokens + output_tokens) FROM runs "
+    "WHERE purpose IN (SELECT value FROM json_each(?)) AND created_at_utc >= ?"
+)
 _ENDED = sorted({*ENDED_STATUSES, ERASED})
 _IN_GAPS = "status < ? OR " + "status > ? AND status < ? OR " * (len(_ENDED) - 1) + "status > ?"
 _UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY +sequence"  # noqa: S608  no value in it
@@ -104,7 +125,8 @@ class Search:
     """Which runs to find: the arguments of ``Store.runs``.
 
     Attributes:
-        among: ids as a JSON list. match: ``text`` for the full-text table ``table``; None: answers are not searched.
+        without: purposes, and among: ids, each as a JSON list. match: ``text`` for the full-text table ``table``; None:
+            answers are not searched.
     """
 
     limit: int
@@ -120,11 +142,16 @@ class Search:
     among: str | None = None
     answers: bool = False
     conversation: str | None = None
+    judged: Judged | None = None
+    purpose: str | None = None
     match: str | None = None
     table: str = ""
 
     def finds(self, run: RunSummary) -> bool:
-        """Whether the search finds ``run``, apart from the limit. Of a tree it finds the run and its re-runs alone."""
+        """Whether the search finds ``run``, apart from the limit. Of a tree it finds the run and its re-runs alone.
+
+        By judgements it finds none.
+        """
         names = self.text is not None and len(self.text) >= FEWEST_OF_ID and self.text.lower() in run.run_id
         return (
             (self.before is None or run.sequence < self.before)
@@ -134,10 +161,12 @@ class Search:
             and self.tree in (None, run.parent_run_id, run.run_id)
             and self.batch in (None, run.batch_id)
             and self.conversation in (None, run.conversation_id, run.run_id)
-            and (self.without is None or self.without != run.purpose)
+            and self.purpose in (None, run.purpose)
+            and (self.without is None or run.purpose not in json.loads(self.without))
             and not (self.alone and run.batch_id is not None)
             and not (self.recorded and not run.recorded)
             and (self.among is None or run.run_id in json.loads(self.among))
+            and self.judged is None
         )
 
 
@@ -165,6 +194,12 @@ def read_places(connection: sqlite3.Connection, run_ids: str) -> dict[str, tuple
     return {run_id: (place, count) for run_id, place, count in rows if count > 1 and run_id in asked}
 
 
+def read_spent(connection: sqlite3.Connection, purposes: str, since_utc: str) -> tuple[float, int]:
+    """Returns the USD and the tokens of runs of these purposes (a JSON list) that began since then."""
+    ((usd, tokens),) = connection.execute(_SPENT, (purposes, since_utc))
+    return float(usd), int(tokens or 0)
+
+
 def count_approvals(connection: sqlite3.Connection) -> int:
     """Returns how many runs wait for an approval, also while other steps of them run."""
     ((count,),) = connection.execute(_APPROVALS, (len(OF_TOOLS), OF_TOOLS))
@@ -176,6 +211,8 @@ def condition(search: Search, filters: Mapping[str, str] = _FILTERS) -> str:
     asked = [name for name, value in vars(search).items() if value is not None and value is not False]
     if search.text is not None and search.match is not None:
         filters = {**filters, "text": f"({_IN_TASK} OR {_IN_ID} OR {_IN_ANSWER.format(table=search.table)})"}
+    if search.judged is not None:
+        filters = {**filters, "judged": JUDGED[search.judged]}
     return " AND ".join(filters[name] for name in asked if name in filters) or "true"
 
 

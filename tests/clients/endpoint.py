@@ -58,8 +58,10 @@ class Endpoint:
 
 
 @contextmanager
-def started(workers: ScriptedProvider, folder: Path) -> Iterator[Endpoint]:
+def started(workers: ScriptedProvider, folder: Path, *options: str) -> Iterator[Endpoint]:
     """Starts ``conductor serve`` with the scripted workers as its pool, and the database of ``folder``.
+
+    ``options``: further ones.
 
     Raises: RuntimeError, with the log's end.
     """
@@ -80,7 +82,7 @@ def started(workers: ScriptedProvider, folder: Path) -> Iterator[Endpoint]:
     product = (python, "-m", "conductor_core")
     running = Endpoint(f"http://127.0.0.1:{port}", folder / "runs.sqlite3", workers, product, environment)
     files = ("--db", running.database), ("--pool", pool), ("--models", models)
-    command = [*product, "serve", "--port", str(port), *(str(part) for pair in files for part in pair)]
+    command = [*product, "serve", "--port", str(port), *(str(part) for pair in files for part in pair), *options]
     with log.open("wb") as written:
         process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=written, stderr=subprocess.STDOUT)
     try:

@@ -48,7 +48,7 @@ test("afterwards each call has its server, effects, time, size and outcome", asy
   assert.match(calls(page)[1], /files\.read.*◇ no effects/)
   assert.match(ends(page)[0], /^✓ Returned ?after 0\.3 s · 5 bytes.*Paris/)
   assert.match(ends(page)[1], /^⊘ Not reached, nothing was sent.*could not be reached/)
-  assert.match(ends(page)[2], /^✕ Failed ?after 0\.3 s · the worker was told the beginning of 1\.2 MB/)
+  assert.match(ends(page)[2], /^✕ Failed ?after 0\.3 s · cut, of 1\.2 MB/)
   assert.match(ends(page)[3], /^⚠ Outcome unknown, not repeated/)
   assert.doesNotMatch(page.text(".inspector-body"), /client/i)
 })
@@ -58,11 +58,11 @@ test("what it saw has the tools it was offered", async () => {
   await page.click(page.find(".twin [data-step='0']"))
   await page.tab("What it saw", ".inspector")
   assert.match(
-    page.text(".inspector-body .offers"),
+    page.text(".inspector-body .tool-offers"),
     /^Tools it was offered.*files.*Files 1\.2 · mcp-files.*read.*no effects.*write.*has effects.*web.*python/,
   )
   await page.click(page.find(".twin [data-step='1']"))
-  assert.equal(page.text(".inspector-body .offers"), "", "its worker may call none")
+  assert.equal(page.text(".inspector-body .tool-offers"), "", "its worker may call none")
 })
 
 test("hostile names, arguments and results of tool servers are inert", async () => {

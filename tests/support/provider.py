@@ -45,13 +45,14 @@ Part = bytes | Pause | Cut | Hang
 
 @dataclass(frozen=True)
 class Call:
-    """One request, as it came in."""
+    """One request, as it came in. ``raw``: the bytes of its body; ``body`` is None if they are not JSON."""
 
     method: str
     path: str
     headers: dict[str, str]
     body: Any
     connection: int
+    raw: bytes = b""
 
     @property
     def model(self) -> str:
@@ -68,7 +69,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """Raw bytes under a status. Without ``length`` the body is chunked."""
+    """Raw bytes under a status. Without a ``content-length`` among the headers the body is chunked."""
 
     parts: Iterable[Part] = ()
     status: int = 200
@@ -326,7 +327,10 @@ class ScriptedProvider:
         method, path, _ = first.split(" ", 2)
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
         raw = await reader.readexactly(int(headers.get("content-length", "0")))
-        return Call(method, path, headers, json.loads(raw) if raw else None, connection)
+        body = None
+        with suppress(ValueError):
+            body = json.loads(raw)
+        return Call(method, path, headers, body, connection, raw)
 
     def _script(self, call: Call) -> Reply:
         if call.path.endswith("/models"):
@@ -361,12 +365,12 @@ class ScriptedProvider:
             await asyncio.gather(watch, told, return_exceptions=True)
 
     async def _notify(self, reply: Reply, writer: asyncio.StreamWriter) -> bool:
-        headers = {"transfer-encoding": "chunked"} | reply.headers
+        headers = ({} if "content-length" in reply.headers else {"transfer-encoding": "chunked"}) | reply.headers
         if reply.content_type is not None:
             headers["content-type"] = reply.content_type
         lines = [f"HTTP/1.1 {reply.status} Scripted", *(f"{name}: {value}" for name, value in headers.items())]
         writer.write("\r\n".join([*lines, "", ""]).encode())
-        chunked = headers["transfer-encoding"] == "chunked"
+        chunked = headers.get("transfer-encoding") == "chunked"
         async for part in _paced(reply.parts):
             if isinstance(part, Cut):
                 # Not abort(): a reset may overtake what was said before.

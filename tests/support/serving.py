@@ -8,9 +8,11 @@ from typing import Any
 
 from conductor_core.chat.messages import Message
 from conductor_core.engine.budgets import CostCap
+from conductor_core.errors import UnknownRun
 from conductor_core.run.actor import Caller
 from conductor_core.run.request import ClientRequest, new_run_id
 from conductor_core.run.service_key import ServiceKey
+from conductor_core.run.trace import RunTrace
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Began, Ended, Outcome, Part, Text
@@ -140,6 +142,9 @@ class FakeTurns:
             if (turn.run_id, turn.number) == (run_id, number):
                 return turn.now() if turn.hangs and not turn.go_on.is_set() else turn.ended()
         raise ApiError(404, "there is no such run")
+
+    def run(self, run_id: str) -> RunTrace:
+        raise UnknownRun(run_id)
 
     def outcomes(self, run_id: str) -> list[Outcome]:
         return [self.recorded(run_id, turn.number) for turn in self.made if turn.run_id == run_id]

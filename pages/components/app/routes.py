@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
@@ -29,8 +29,10 @@ from conductor_core.errors import BadInput, ContentMissing, InspectorError, RunH
 from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import MOST_NOTE, Approve, Deny, note_for_record
+from conductor_core.run.judgement import judge_of
 from conductor_core.run.redaction import Redactor, words
 from conductor_core.run.trace import RunUnreadable
+from conductor_core.run.values import label
 from conductor_core.serving.app import Beside
 from conductor_core.serving.guard import OwnPagesOnly
 from pages.components.app import security
@@ -275,6 +277,56 @@ async def decide(request: Request) -> Response:
     return JSONResponse({"command": await asyncio.to_thread(current().store.send, command)}, status_code=202)
 
 
+class _Verdict(BaseModel):
+    """What a person holds of a run or of a step of it, or the id of a judgement of theirs that they take back."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: str | None = Field(default=None, max_length=200)
+    mark: Literal["right", "wrong"] | None = None
+    score: float | None = None
+    note: str = ""
+    takes_back: PositiveInt | None = None
+
+
+async def judgements(request: Request) -> Response:
+    """Returns what counts of a run's judgements, after a POST with that one: 400, 404 or 503 with the reason."""
+    run_id, keeps = request.path_params["run_id"], request.method == "POST"
+    said = await sent(request, _Verdict, "expected a judgement") if keeps else None
+    found = await asyncio.to_thread(_judged, current().store, run_id, said)
+    return JSONResponse({"judgements": found}, headers={"cache-control": "no-store"})
+
+
+def _judged(store: Store, run_id: str, said: _Verdict | None) -> list[dict[str, Any]]:
+    caller = local_caller("page")
+    own, kept = judge_of("person", caller), store.judgements
+    if said is not None and said.takes_back is not None:
+        taken = next((each for each in kept.of(run_id) if each.id == said.takes_back and each.judge == own), None)
+        if taken is None:
+            raise BadInput("this judgement is not there, or not yours")
+        kept.take_back(taken, caller)
+    elif said is not None:
+        path = None
+        if said.step is not None:
+            trace = store.read(run_id)
+            path = next((step.path for step in trace.walk() if label(step.path) == said.step), None)
+            if path is None:
+                raise BadInput("the run has no such step")
+        kept.add(run_id, caller, path=path, mark=said.mark, score=said.score, note=said.note)
+    return [
+        {
+            **judgement.model_dump(
+                mode="json", include={"id", "mark", "score", "note", "by", "at_utc", "compared_with"}
+            ),
+            "step": None if judgement.path is None else label(judgement.path),
+            "words": judgement.in_words,
+            "judge": "somebody" if judgement.actor is None else judgement.actor.short,
+            "mine": judgement.judge == own,
+        }
+        for judgement in kept.latest([run_id]).get(run_id, ())
+    ]
+
+
 async def count_waiting(_request: Request) -> Response:
     """Returns how many runs wait for an approval: ``{"runs": 2}``; 503 if the database cannot be read."""
     found = await asyncio.to_thread(current().store.waiting_approvals)
@@ -328,6 +380,7 @@ ROUTES: list[BaseRoute] = [
     Route("/api/runs/{run_id}/cancel", cancel_run, methods=["POST"]),
     Route("/api/runs/{run_id}/approve", answered(decide), methods=["POST"]),
     Route("/api/runs/{run_id}/deny", answered(decide), methods=["POST"]),
+    Route("/api/runs/{run_id}/judgements", answered(judgements), methods=["GET", "POST"]),
     Route("/api/waiting", answered(count_waiting)),
     Route("/api/known-task", answered(known_task), methods=["POST"]),
     Route("/api/contents/{sha256}", answered(content)),

@@ -49,7 +49,8 @@ def valid_id(cookies: Mapping[str, str]) -> str | None:
 ROOMS = Path(__file__).parents[1]
 SHEETS = [ROOMS / "app" / "frame.css", ROOMS / "style" / "look.css"]
 SHEETS += [
-    ROOMS / room / f"{room}.css" for room in ("records", "context", "blame", "audit", "models", "keys", "failures")
+    ROOMS / room / f"{room}.css"
+    for room in ("records", "context", "blame", "audit", "models", "keys", "shadow", "failures")
 ]
 _BACKEND = b'<script>window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href }</script>\n    '
 SCRIPTS = (ROOMS / "app" / "waiting.js", ROOMS / "app" / "image_drop.js", ROOMS / "app" / "typing.js")

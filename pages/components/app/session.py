@@ -54,8 +54,9 @@ class Session:
         """What the endpoint beside the pages answers from. Call it on the server's loop. Raises: OSError."""
         turns = Turns(self.host, self.store, self.settings, self.served)
         seal = sealing_key(self.settings.data_folder)
-        kept = self.store.service_keys, seal, self.store.deleted_responses
-        return Gateway(turns, self.served, *kept, tools=OverHttp(self.store))
+        store = self.store
+        kept = store.service_keys, seal, store.deleted_responses, store.judgements
+        return Gateway(turns, self.served, *kept, tools=OverHttp(store))
 
     def warm_up(self) -> None:
         """Loads the default Conductor before the first run, if it is one of this process. Returns at once."""

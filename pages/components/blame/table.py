@@ -33,7 +33,7 @@ from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.export.plan import shortened
 from conductor_core.run.actor import local_caller
 from conductor_core.run.graph_layout import Edge, GraphLayout, Node, RoundShape, lay_out
-from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.request import UNLISTED_PURPOSES
 from conductor_core.run.trace import RunTrace
 from conductor_core.text import isolated
 from conductor_core.workflow.model import Workflow
@@ -185,7 +185,9 @@ def offer_runs() -> None:
     words = str(st.session_state.get("blame-search") or "").strip() or None
     try:
         store = current().store
-        runs = store.runs(limit=_MOST_RUNS_READ, search=words, status="completed", without=REPLAY_PURPOSE, answers=True)
+        runs = store.runs(
+            limit=_MOST_RUNS_READ, search=words, status="completed", without=UNLISTED_PURPOSES, answers=True
+        )
         # Of a step that was asked many times, the run that it belongs to is offered, not each of its answers.
         found = [run for run in runs if run.steps and run.purpose != OF_A_STEP][:MOST_OFFERED]
         groups, decided = by_task(found, known(found)), {run.run_id: _decided(run.run_id) for run in found}

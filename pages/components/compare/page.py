@@ -10,14 +10,14 @@ import streamlit as st
 
 from conductor_core.analysis.compare import compare_rounds, compare_runs, kept_answer, opened_rounds
 from conductor_core.errors import StoreError
-from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.request import UNLISTED_PURPOSES
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Path, label, round_name
 from pages.components.app import places
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, button, choose_run, open_link, segments
 from pages.components.compare.view import HEADS, compared_view, run_rows
-from pages.components.run_list.table import branches, run_label
+from pages.components.run_list.table import branches, mark_words, run_label
 from pages.components.style.formats import ago, html, inert, instruction_markdown, plural, run_status, seconds
 from storage import RunSummary
 from storage.records import ERASED
@@ -57,9 +57,11 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
 
     ``runs``: as the address has them. ``traces``: those that can be read.
     """
-    known: list[RunSummary | RunTrace] = [*current().store.runs(limit=_MOST_OFFERED, without=REPLAY_PURPOSE)]
+    known: list[RunSummary | RunTrace] = [*current().store.runs(limit=_MOST_OFFERED, without=UNLISTED_PURPOSES)]
     known += [trace for trace in traces.values() if trace is not None]
-    offered = {run.run_id: run_label(run, run_status(run.status)) for run in known}
+    judged = current().store.judgements.latest({run.run_id for run in known})
+    facts = {run.run_id: mark_words(judged.get(run.run_id, ())) for run in known}
+    offered = {run.run_id: run_label(run, run_status(run.status), *facts[run.run_id]) for run in known}
     for name in NAMES:
         shown, side = traces[name], SIDES[name]
         with across(f"compare-pick-{name}", gap="xsmall"):
@@ -155,7 +157,7 @@ MOST = 60
 def tree_words(run_id: str) -> str:
     """Returns ``Tree of 3 runs``; empty: the run has no relatives, or they cannot be read."""
     try:
-        count = len(current().store.runs(limit=MOST + 1, tree=run_id, without=REPLAY_PURPOSE))
+        count = len(current().store.runs(limit=MOST + 1, tree=run_id, without=UNLISTED_PURPOSES))
     except StoreError:
         return ""  # the lines beside it say what is wrong
     if count < 2:
@@ -179,7 +181,7 @@ def tree(run_id: str, opened: Callable[[str], None] | None = None) -> None:
     Args:
         opened: called with the run that a person chooses; None: the choices are links to the Run page.
     """
-    found = current().store.runs(limit=MOST, tree=run_id, without=REPLAY_PURPOSE, answers=True)
+    found = current().store.runs(limit=MOST, tree=run_id, without=UNLISTED_PURPOSES, answers=True)
     if not found:
         st.markdown(f"Unknown run {inert(run_id)}.")
         return

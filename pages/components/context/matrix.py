@@ -21,7 +21,7 @@ from conductor_core.run.context_flow import (
     sent_messages,
     source_name,
 )
-from conductor_core.run.request import REPLAY_PURPOSE
+from conductor_core.run.request import UNLISTED_PURPOSES
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Path, label
 from conductor_core.text import isolated
@@ -268,7 +268,7 @@ def chosen_run() -> str | None:
     with across("context-choice"):
         st.title("Context", anchor=False, width="content")
         try:
-            runs = current().store.runs(limit=MOST_RUNS, without=REPLAY_PURPOSE, answers=run_id is None)
+            runs = current().store.runs(limit=MOST_RUNS, without=UNLISTED_PURPOSES, answers=run_id is None)
         except StoreError as error:
             fault_box(error)
             return run_id

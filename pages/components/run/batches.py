@@ -21,7 +21,7 @@ from conductor_core.engine.request import may_run_here
 from conductor_core.errors import InspectorError
 from conductor_core.run.actor import local_caller
 from conductor_core.run.costs import Cost
-from conductor_core.run.request import MOST_TEMPERATURE, REPLAY_PURPOSE, USUAL_TEMPERATURE, RunRequest
+from conductor_core.run.request import MOST_TEMPERATURE, UNLISTED_PURPOSES, USUAL_TEMPERATURE, RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import places
@@ -109,7 +109,7 @@ def _statuses(batch: str) -> tuple[list[RunSummary], dict[str, RunSummary], list
     """Returns the plans, the latest run of each that was run, and what state all of them are in."""
     store = current().store
     plans = store.runs(limit=_MOST_READ, batch=batch)
-    found = {plan.run_id: store.runs(limit=1, parent=plan.run_id, without=REPLAY_PURPOSE) for plan in plans}
+    found = {plan.run_id: store.runs(limit=1, parent=plan.run_id, without=UNLISTED_PURPOSES) for plan in plans}
     runs = {run_id: runs[0] for run_id, runs in found.items() if runs}
     return plans, runs, [run.status for run in (*plans, *runs.values())]
 
@@ -266,7 +266,7 @@ def again_results(trace: RunTrace) -> None:
 def _batch(trace: RunTrace) -> str | None:
     if trace.purpose == repeats.PURPOSE and trace.batch is not None:
         return trace.batch.id
-    made = current().store.runs(limit=_MOST_ANSWERS_READ, parent=trace.run_id, without=REPLAY_PURPOSE)
+    made = current().store.runs(limit=_MOST_ANSWERS_READ, parent=trace.run_id, without=UNLISTED_PURPOSES)
     return next((run.batch_id for run in made if run.purpose == repeats.PURPOSE and run.batch_id is not None), None)
 
 

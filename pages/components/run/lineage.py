@@ -83,7 +83,7 @@ def _parent(trace: RunTrace, parent: str) -> dict[str, str]:
 
 def _newest(trace: RunTrace) -> dict[str, str] | None:
     try:
-        made = current().store.runs(limit=_MOST_RUNS_READ, parent=trace.run_id, without=OF_A_BLAME)
+        made = current().store.runs(limit=_MOST_RUNS_READ, parent=trace.run_id, without=(OF_A_BLAME,))
     except StoreError as error:
         fault_box(error)
         return None

@@ -370,7 +370,7 @@ def _earlier() -> None:
 
 def _choose_earlier() -> None:
     """Raises: InspectorError."""
-    listed = current().store.runs(limit=4 * _EARLIER_LISTED, without=request.REPLAY_PURPOSE)
+    listed = current().store.runs(limit=4 * _EARLIER_LISTED, without=request.UNLISTED_PURPOSES)
     listed = [run for run in listed if run.topology and run.damage is None]
     words = {
         run.run_id: run_label(run, f"{run.topology}, {plural(run.steps, 'step')}") for run in listed[:_EARLIER_LISTED]

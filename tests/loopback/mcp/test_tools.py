@@ -191,7 +191,7 @@ async def served(store: Store) -> AsyncIterator[str]:
     """Yields the address of the endpoint with its tools."""
     own = Settings(allowed_hosts=())
     gateway = Gateway(
-        cast(Any, None), ServedModels(own, ()), store.service_keys, Fernet.generate_key(), store.deleted_responses,
+        cast(Any, None), ServedModels(own, ()), store.service_keys, Fernet.generate_key(), store.deleted_responses, store.judgements,
         tools=OverHttp(store),
     )  # fmt: skip
     app = OwnPagesOnly(endpoint(lambda: gateway), names=lambda: own.allowed_hosts)

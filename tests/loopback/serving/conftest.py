@@ -92,7 +92,8 @@ async def endpoint(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Endpoint]:
     monkeypatch.setattr(app, "HEARTBEAT_S", 0.05)
     settings = Settings(allowed_hosts=("inspector.example",))
     turns, keys = FakeTurns(), FakeKeys()
-    gateway = Gateway(cast(Any, turns), ServedModels(settings, MODELS), keys, Fernet.generate_key(), Deletions())
+    seal, none = Fernet.generate_key(), cast(Any, None)  # a test that judges has judgements of its own
+    gateway = Gateway(cast(Any, turns), ServedModels(settings, MODELS), keys, seal, Deletions(), none)
     app_ = OwnPagesOnly(endpoint_of(lambda: gateway), names=lambda: settings.allowed_hosts)
     server = uvicorn.Server(uvicorn.Config(app_, port=0, log_level="warning", lifespan="off"))
     serving = asyncio.create_task(server.serve())

@@ -20,6 +20,7 @@ from conductor_core.run.trace import fold
 from pages.components.live_workflow.shared_page import shared_page
 from storage import Store, open_store
 from tests.support.run_events import created_otherwise, run_completed, whole_run
+from tests.support.tool_runs import run_with_tools
 
 HOSTILE = "</script><script>window.pwned = 1</script><!-- \u2028 <img src=x onerror=window.pwned=1>"
 
@@ -90,7 +91,7 @@ def test_a_replay_of_a_blame_is_a_run_like_any_other_where_it_is_imported(store:
     rows[0]["request"]["purpose"] = REPLAY_PURPOSE
     ((told, events, _),) = read_shared(_record(rows), "file")
     store.import_run(as_imported(events, told, local_caller("page")), [])
-    assert len(store.runs(without=REPLAY_PURPOSE)) == 1, "lists of a person's runs have it"
+    assert len(store.runs(without=(REPLAY_PURPOSE,))) == 1, "lists of a person's runs have it"
 
 
 def test_a_plan_that_no_parser_reads_is_refused() -> None:
@@ -261,3 +262,9 @@ def test_a_file_of_a_machine_whose_clock_is_hours_ahead_is_read() -> None:
     rows = _rows()
     rows[-1]["at_utc"] = (datetime.now(UTC) + timedelta(hours=14)).isoformat()
     assert read_shared(_record(rows), "file")
+
+
+def test_a_run_with_calls_of_tool_servers_comes_out_as_it_went_in() -> None:
+    events = run_with_tools("r")
+    ((_, read, _),) = read_shared(shared_page(events, {}, Redactor()), "file")
+    assert fold(read) == fold(events)

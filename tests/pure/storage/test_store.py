@@ -230,7 +230,7 @@ async def test_a_run_names_its_reruns(store: Store) -> None:
 
 async def test_runs_of_one_purpose_can_be_left_out(store: Store) -> None:
     await store.log.append(created("asked"), created("replay", purpose="blame"), created("other", purpose="evaluate"))
-    assert [run.run_id for run in store.runs(without="blame")] == ["other", "asked"]
+    assert [run.run_id for run in store.runs(without=("blame",))] == ["other", "asked"]
     assert len(store.runs()) == 3
 
 

@@ -81,7 +81,7 @@ function saw(body, { onSelect, onRead }) {
   const open = new Map() // what a person has unfolded or folded, by the step's key
   const told = el("div", { class: "read-list" })
   const back = el("div", { class: "messages" })
-  const offers = el("div", { class: "offers" })
+  const offers = el("div", { class: "tool-offers" })
   parts.before(told)
   decisions.before(offers, back)
   return (model, step) => {

@@ -91,7 +91,7 @@ export function offeredTools(run, worker) {
     const tools = listing.tools.filter(({ tool }) => asked.includes(server) || asked.includes(`${server}.${tool}`))
     return el(
       "div",
-      { class: "offer" },
+      { class: "tool-offer" },
       el("header", {}, el("b", {}, isolated(server)), el("span", { class: "muted" }, where)),
       listing.fault ? el("p", { class: "bad" }, `✕ ${visible(listing.fault)}`) : null,
       recorded ? el("p", { class: listing.fault ? "warn" : "muted" }, ofEarlierRun(listing)) : null,
@@ -130,7 +130,7 @@ function openOurCall(step, { call_id: id }, ran) {
 function outcomeBox({ text }, { outcome, duration_ms: ms, size_bytes: size }, onRead) {
   const { glyph, word } = TOOL_OUTCOME[outcome]
   const told = new TextEncoder().encode(text).length
-  const much = size > told ? `the worker was told the beginning of ${sizeInBytes(size)}` : size ? sizeInBytes(size) : ""
+  const much = size > told ? `cut, of ${sizeInBytes(size)}` : size ? sizeInBytes(size) : ""
   const took = ms === null || ms === 0 ? "" : `after ${seconds(ms)}`
   const words = `${glyph} ${word[0].toUpperCase()}${word.slice(1)}`
   const facts = [took, much].filter(Boolean).join(" · ")
@@ -222,7 +222,7 @@ function answerBox({ name, words, facts, text, onRead }) {
       "header",
       {},
       el("b", {}, words),
-      el("span", { class: "muted number" }, facts),
+      el("span", { class: "muted number", title: facts || null }, facts),
       el("span", { class: "spring" }),
       text ? copyButton("Copy the result", () => text) : null,
     ),

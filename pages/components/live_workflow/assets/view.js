@@ -10,6 +10,7 @@ import { EDITING, EditorKeys } from "./editor_keys.js"
 import { pathKey } from "./format.js"
 import { Graph } from "./graph.js"
 import { Inspector } from "./inspector.js"
+import { Judging } from "./judging.js"
 import { DRAWN_MS, byKeyboard, returnAfter } from "./keep_focus.js"
 import { Kin } from "./kin.js"
 import { Lower } from "./lower.js"
@@ -153,6 +154,8 @@ export class LiveWorkflow {
     const main = el("div", { class: "main" }, map, this.lower.element)
     const stage = el("div", { class: "stage" }, main, el("div", { class: "side" }, this.inspector.element))
     this.root = el("div", { class: "live-workflow", "data-status": "opening" })
+    this.judging = new Judging({ root: this.root })
+    this.inspector.element.append(this.judging.element)
     this.presenting = new Presenting({
       root: this.root,
       may: () => Boolean(this.runId) && PACKED === null,
@@ -180,6 +183,7 @@ export class LiveWorkflow {
     clearTimeout(this.telling)
     removeEventListener("popstate", this.travels)
     this.presenting.destroy()
+    this.judging.destroy()
     this.replay.destroy()
     this.watching.disconnect()
     this.socket?.close()
@@ -484,6 +488,7 @@ export class LiveWorkflow {
     this.lower.show(this.model, outcome, this.panes.isRead(), this)
     this.replay.show()
     this.inspector.show(this.model, this.selected, this)
+    this.judging.show(this.model, this.selected, this)
   }
 
   tick() {

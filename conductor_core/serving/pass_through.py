@@ -1,0 +1,262 @@
+"""Forwards what clients ask of a model that is not ours, unchanged, and records each request as a run.
+
+request -> guard -> key and its limits -> begun in the record -> upstream -> each part of the answer as it comes
+                                                                          -> after the last part: the end of the record
+
+What leaves is durable before it leaves: ``run.created``, the plan of one step and ``step.started`` are one commit. All
+else of the run is one commit after the answer was relayed. Nothing waits for it.
+
+If the record cannot be written, the client is served. A team that points its clients here is promised that nothing
+changes for them, and an audit that takes a product down is switched off the same day, and then records nothing at all.
+So the loss is counted (``counts``), logged and told in the docs, and the answer lacks ``x-conductor-trace-id``. A
+commit that takes long (``BEGIN_S``) is waited for no longer; what it brings is recorded if it succeeds later.
+"""
+
+import asyncio
+import logging
+from typing import Any, Protocol
+
+import httpx2
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Send
+
+from conductor_core.chat.messages import LoadedImage
+from conductor_core.errors import StoreError
+from conductor_core.providers.errors import ServerFault, fault_of_connection
+from conductor_core.providers.servers import host_of, servers
+from conductor_core.providers.transport import async_stream
+from conductor_core.run import events as ev
+from conductor_core.run.actor import THE_PROGRAM, Caller
+from conductor_core.run.events import EventSink
+from conductor_core.serving.admission import Allowance, Client, needs_key
+from conductor_core.serving.counts import Count, Counts
+from conductor_core.serving.errors import Api, ApiError
+from conductor_core.serving.forwarded import Forwarded, Question, end_of, forwarded, images_of, read_question
+from conductor_core.serving.leaving import ended, left
+from conductor_core.serving.served_models import OWNED_BY, ServedModel, ServedModels, listed_for_anthropic
+from conductor_core.serving.served_models import listed as listed_model
+from conductor_core.serving.shadow import Shadow
+from conductor_core.serving.turns import Turns
+from conductor_core.serving.upstream import SILENCE_S, Upstream, path_below_root, returned
+
+log = logging.getLogger(__name__)
+
+BEGIN_S, BEGIN_BYTES_PER_S = 2.0, 4e6
+"""So long a request waits for its record to begin, and the longer, the larger it is."""
+SEND_S = 600.0
+"""A client that reads nothing for so long counts as gone."""
+_RETRIES_S = (0.5, 2.0, 8.0, 30.0)
+"""Pauses before the end of a record is written again."""
+_KEEP_S = 5.0
+_END_S = 2.0
+
+
+class Keeps(Protocol):
+    def keep_images(self, images: list[LoadedImage]) -> None: ...
+
+
+class PassThrough:
+    """Belongs to one event loop, that of the server.
+
+    Attributes:
+        shadow: takes a share of the answered requests; None: there is none.
+    """
+
+    def __init__(self, upstream: Upstream, sink: EventSink, records: Keeps, turns: Turns, counts: Counts) -> None:
+        self.upstream, self.counts = upstream, counts
+        self.shadow: Shadow | None = None
+        self._sink, self._records, self._turns = sink, records, turns
+        self._writing: set[asyncio.Task[None]] = set()
+        self._keeping: asyncio.Task[None] | None = None
+
+    async def read(self, api: Api | None, request: Request, body: bytes) -> Question:
+        return await asyncio.to_thread(read_question, api, request.method, request.url.path, body)
+
+    def check(self, question: Question, client: Client) -> None:
+        """Raises: ApiError if the client's key may not ask this, or has a limit that could not be kept."""
+        key = client.key
+        if key is None:
+            return
+        spec = self.upstream.spec_for(question.model, question.api, {})
+        if key.models is not None and spec.model not in key.models:
+            raise ApiError(403, "This key may not ask this model.", code="model_not_allowed", param="model")
+        if not servers(spec).isdisjoint(key.excluded_providers):
+            message = "This key excludes the provider that requests are forwarded to."
+            raise ApiError(403, message, code="providers_excluded")
+        if question.api is not None and key.usd_per_day is not None and spec.price is None:
+            message = "This key has a limit in USD, and no price is known of this model: name a worker of a pool file."
+            raise ApiError(400, message, code="no_price", param="model")
+
+    async def models(self, request: Request, client: Client, ours: ServedModels) -> list[dict[str, Any]]:
+        """Returns the upstream's models that a client may ask, as the upstream lists them, with the named one."""
+        listed = await self.upstream.models(request.headers, request.url.query)
+        model = self.upstream.spec.model
+        if all(each["id"] != model for each in listed):
+            own = ServedModel(id=model, owned_by=host_of(self.upstream.base_url) or OWNED_BY)
+            anthropic = "anthropic-version" in request.headers
+            listed.insert(0, listed_for_anthropic(model, own) if anthropic else listed_model(model, own))
+        allowed = None if client.key is None else client.key.models
+        return [each for each in listed if ours.get(each["id"]) is None and (allowed is None or each["id"] in allowed)]
+
+    async def answer(
+        self, question: Question, request: Request, body: bytes, client: Client, allowance: Allowance, send: Send
+    ) -> None:
+        """Forwards a request and relays its answer. Raises: ApiError if there is none; ClientDisconnect."""
+        made = self._made(question, client.caller)
+        begun = await self._begin(made, BEGIN_S + len(body) / BEGIN_BYTES_PER_S)
+        working = asyncio.create_task(self._relay(made, request, body, send, named=begun is not None))
+        leaving = asyncio.create_task(left(request.receive))
+        revoked = asyncio.create_task(allowance.revoked.wait())
+        try:
+            await asyncio.wait({working, leaving, revoked}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+                return
+            by_program = Caller(actor=THE_PROGRAM, door="api")
+            made.left_by = by_program if revoked.done() else client.caller
+            await ended(working)
+            raise needs_key() if revoked.done() else ClientDisconnect
+        except asyncio.CancelledError:
+            made.left_by = made.left_by or Caller(actor=THE_PROGRAM, door="api")
+            raise
+        finally:
+            await ended(working, leaving, revoked)
+            self._end(made, begun, allowance)
+
+    def _made(self, question: Question, caller: Caller) -> Forwarded:
+        spec = self.upstream.spec_for(question.model, question.api, question.params)
+        before = () if question.asked is None else question.asked.turns[:-1]
+        conversation_id = self._turns.conversation_of(caller, before) if before else None
+        return forwarded(question, spec, self.upstream.where, caller, conversation_id)
+
+    # The answer.
+
+    async def _relay(self, made: Forwarded, request: Request, body: bytes, send: Send, *, named: bool) -> None:
+        path, query = path_below_root(request.scope["path"]), request.url.query
+        if raw := request.scope.get("raw_path"):
+            path = path_below_root(raw.partition(b"?")[0].decode("latin-1"))
+        try:
+            headers = self.upstream.headers(Headers(scope=request.scope), made.question.api)
+            response = await self.upstream.send(request.method, path, query, headers, body)
+        except ServerFault as fault:  # its key is not there
+            made.fault = fault
+            raise _unreached(fault, made) from None
+        except httpx2.TransportError as error:
+            made.fault = fault_of_connection(made.where, error, silence_s=SILENCE_S, answering=False)
+            raise _unreached(made.fault, made) from None
+        try:
+            made.status, made.headers = response.status_code, response.headers
+            relayed = returned(response)
+            if named:
+                relayed.append((b"x-conductor-trace-id", made.run_id.encode()))
+            await _sent(send, {"type": "http.response.start", "status": made.status, "headers": relayed})
+            async for part in async_stream(response):
+                made.keep(part)
+                await _sent(send, {"type": "http.response.body", "body": part, "more_body": True})
+        except httpx2.TransportError as error:
+            # The server closes the client's connection as this one was closed: in the middle.
+            made.fault = fault_of_connection(made.where, error, silence_s=SILENCE_S, answering=True)
+            raise ClientDisconnect from None
+        finally:
+            await response.aclose()
+        await _sent(send, {"type": "http.response.body", "body": b"", "more_body": False})
+
+    # The record.
+
+    async def _begin(self, made: Forwarded, within_s: float) -> "asyncio.Future[None] | None":
+        """Returns the writing of the record's beginning, durable unless that takes too long; None: there is none."""
+        begun: asyncio.Future[None] | None = None
+        try:
+            async with asyncio.timeout(within_s):
+                if images := images_of(made.question):
+                    await asyncio.to_thread(self._records.keep_images, images)
+                begun = self._sink.append(*made.began)
+                await asyncio.shield(begun)
+        except TimeoutError as error:
+            if begun is None:
+                self._lost(made, "unrecorded", error)
+            log.warning("run %s: its record has not begun after %g s", made.run_id, within_s)
+        except Exception as error:  # noqa: BLE001  whatever the record cannot take, the client is served
+            self._lost(made, "unrecorded", error)
+            return None
+        return begun
+
+    def _end(self, made: Forwarded, begun: "asyncio.Future[None] | None", allowance: Allowance) -> None:
+        """Writes the end of a record in the background."""
+        task = asyncio.create_task(self._write_end(made, begun, allowance))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+        if self._keeping is None:
+            self._keeping = asyncio.create_task(self._keep_counts())
+
+    async def _write_end(self, made: Forwarded, begun: "asyncio.Future[None] | None", allowance: Allowance) -> None:
+        events = await asyncio.to_thread(end_of, made)
+        over = events[-1]
+        if allowance.cap is not None and isinstance(over, ev.RunCompleted | ev.Spent):
+            allowance.cap.add(over.usage, over.known_usd or 0.0)
+        if begun is None:
+            return
+        try:
+            await begun
+        except Exception as error:  # noqa: BLE001
+            self._lost(made, "unrecorded", error)
+            return
+        for pause_s in (*_RETRIES_S, None):
+            try:
+                await self._sink.append(*events)
+                break
+            except StoreError as error:
+                if pause_s is None:
+                    self._lost(made, "record_cut", error)
+                    return
+                await asyncio.sleep(pause_s)
+            except Exception as error:  # noqa: BLE001
+                self._lost(made, "record_cut", error)
+                return
+        if isinstance(over, ev.RunCompleted):
+            made.kept.clear()
+            if made.question.asked is not None and over.answer:
+                self._turns.remember_answer(made.request, over.answer)
+            if self.shadow is not None:
+                self.shadow.offer(made)
+
+    def _lost(self, made: Forwarded, how: Count, error: Exception) -> None:
+        self.counts.add(how)
+        log.error("run %s: %s: %s", made.run_id, how.replace("_", " "), error)
+
+    async def _keep_counts(self) -> None:
+        while True:
+            await asyncio.to_thread(self.counts.keep)
+            await asyncio.sleep(_KEEP_S)
+
+    async def aclose(self) -> None:
+        """Waits for a moment until the records that are being ended are written; for the shadow not at all."""
+        if self.shadow is not None:
+            await self.shadow.aclose()
+        if self._writing:
+            _, late = await asyncio.wait(self._writing, timeout=_END_S)
+            if late:
+                self.counts.add("record_cut", len(late))
+            await ended(*late)
+        if self._keeping is not None:
+            await ended(self._keeping)
+        await asyncio.to_thread(self.counts.keep)
+        await self.upstream.aclose()
+
+
+async def _sent(send: Send, message: dict[str, object]) -> None:
+    try:
+        async with asyncio.timeout(SEND_S):
+            await send(message)
+    except TimeoutError:
+        raise ClientDisconnect from None
+
+
+def _unreached(fault: ServerFault, made: Forwarded) -> ApiError:
+    """Returns what a client is told whose request brought no answer of the upstream."""
+    late = fault.kind == "timeout"
+    what = "sent nothing in time" if late else "cannot be reached"
+    message = f"The model that this request was forwarded to {what}; run {made.run_id} says why."
+    code = "upstream_timeout" if late else "upstream_unreachable"
+    return ApiError(504 if late else 502, message, code=code, run_id=made.run_id)
