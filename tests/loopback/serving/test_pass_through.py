@@ -56,7 +56,7 @@ class Passing:
 
     async def run(self) -> RunTrace:
         """Returns the newest run once it has ended."""
-        (newest,) = self.store.runs(limit=1)
+        (newest,) = await eventually_async(lambda: self.store.runs(limit=1))
         await eventually_async(lambda: self.store.read(newest.run_id).ended)
         return self.store.read(newest.run_id)
 
