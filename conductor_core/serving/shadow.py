@@ -2,9 +2,9 @@
 
 Nothing of it reaches the client. All of it happens in a process of its own with a lower priority (``nice``), because a
 plan that is written and a request that is relayed would share one interpreter. A local Conductor takes at most half of
-the processor's cores, and the priority is not the lowest: whoever holds the database's lock must get to let it go. So a shadow that crashes, hangs, or fills its memory ends with that process,
-and another one is started for the next request. This process only hands it the ids of runs: the child reads what was
-asked from the record (``shadow_runs``).
+the processor's cores, and the priority is not the lowest: whoever holds the database's lock must get to let it go. So a
+shadow that crashes, hangs, or fills its memory ends with that process, and another one is started for the next request.
+This process only hands it the ids of runs: the child reads what was asked from the record (``shadow_runs``).
 
 Which requests are shadowed follows from the digests of their runs' ids, so it can be worked out again. The queue is
 bounded; what comes while it is full is dropped and counted (``counts``), and so is what waits when the server stops: a
