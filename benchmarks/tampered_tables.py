@@ -329,6 +329,21 @@ def _hold(attack: Attack, connection: sqlite3.Connection) -> None:
     _record_if_skilled(attack, connection, "run.held", kind="run.released")
 
 
+def _judgement(attack: Attack, connection: sqlite3.Connection) -> None:
+    """Another mark, another judge, one that nobody gave, or one less."""
+    others = "score, note, judged_by, judge, source_run_id, compared_with, at_utc, actor, door, salt"
+    change = attack.rng.choice(
+        (
+            "UPDATE judgements SET mark = 'right', score = 1.0 WHERE id = 1",
+            "UPDATE judgements SET judge = 'person local somebody' WHERE id = 2",
+            "DELETE FROM judgements WHERE id = 2",
+            f"INSERT INTO judgements SELECT 90, 'held', path, 'right', {others} FROM judgements LIMIT 1",
+        )
+    )
+    connection.execute(change)
+    _record_if_skilled(attack, connection, "judgement.added", row_sha256="0" * 64)
+
+
 def _image(attack: Attack, connection: sqlite3.Connection) -> None:
     """An image of another type, of another run, or of none."""
     named = "WHERE sha256 IN (SELECT sha256 FROM run_contents)"
@@ -483,7 +498,7 @@ WAYS: dict[str, tuple[Callable[[Attack], object], ...]] = {
     "ledger": (*map(_by_sql, (_other_receiver, _call_gone, _call_made_up, _other_figures)),),
     "laundering": (_evidence_dropped, _second_log, _by_sql(_evidence_later)),
     "triggers": (_triggers_gone, _hostile_trigger, _trigger_without_effect),
-    "side tables": (_row_of_run, *map(_by_sql, (_batch_of_run, _deletion, _hold, _image))),
+    "side tables": (_row_of_run, *map(_by_sql, (_batch_of_run, _deletion, _hold, _judgement, _image))),
     "anchors": (*map(_lines, (_without_one, _twice_one, _other_order, _emptied)), _by_sql(_no_device)),
     "archives": (_misleading_archive,),
     "commands": (*map(_by_sql, (_by_hand, _replayed, _edited_command, _forged_machine)),),

@@ -36,6 +36,7 @@
     │   │   ├── WorkerModelUnusable     its file cannot be loaded here: damaged, or memory is short
     │   │   ├── WorkerContextOverflow   longer than the model's context
     │   │   ├── WorkerNoImages          its model does not see images
+    │   │   ├── WorkerToolsAway         a tool server of it cannot be reached
     │   │   └── WorkerFiltered          a filter of the provider's refuses what was asked
     │   └── WorkerOutputTooLarge    more bytes than this worker may send
     ├── LimitReached            a budget of the run: steps, tokens, USD, seconds, depth
@@ -233,6 +234,12 @@ class WorkerNoImages(WorkerRefused):
     of_request = True
 
 
+class WorkerToolsAway(WorkerRefused):
+    """A tool server of which the worker may call something cannot be reached, so the worker was not asked."""
+
+    of_request = True
+
+
 class WorkerFiltered(WorkerRefused):
     """A filter refused what was asked. Key and model are not at fault, and the step ends as ``filtered``."""
 
@@ -303,6 +310,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "programs and re-run; if the file is at fault, get it again.",
         "WorkerContextOverflow": "Let the step read fewer steps, shorten its instruction, or give it to a worker with "
         "a longer context, under Change a step.",
+        "WorkerToolsAway": "See `conductor tools POOL_FILE`: start the server or mend its table, then run again.",
         "WorkerNoImages": 'Remove "image" from accepts of this worker in the pool file, or load its projector file '
         f"(mmproj) at the server. Then re-run: {_REUSED}.",
         "WorkerFiltered": _ASK_OTHERWISE,

@@ -76,8 +76,23 @@ STEP_STATUSES = {
     "skipped": ("⊘", "skipped"),
     "cancelled": ("■", "cancelled"),
     "tool_results": ("⚒", "waits for tools"),
+    "calls_tools": ("⚒", "calls tools"),
 }
-"""A step that waits for its client's tools has the status ``running`` (``StepTrace.shown_status``)."""
+"""A step that waits for its client's tools, or calls those of its pool, has the status ``running``
+(``StepTrace.shown_status``)."""
+TOOL_OUTCOMES = {
+    "returned": ("✓", "returned"),
+    "error": ("✕", "failed"),
+    "unreachable": ("⊘", "not reached, nothing was sent"),
+    "timed_out": ("◷", "timed out"),
+    "broke_off": ("⚡", "broke off"),
+    "changed": ("⇄", "tool changed, nothing was sent"),
+    "denied": ("⊖", "denied, nothing was sent"),
+    "unknown": ("⚠", "outcome unknown, not repeated"),
+}
+"""By ``ToolOutcome``: what became of a call of a tool server."""
+EFFECTS = {True: ("◆", "has effects"), False: ("◇", "no effects")}
+"""Whether a tool changes something."""
 
 
 APIS = {"chat": "Chat Completions", "responses": "Responses", "messages": "Messages"}
@@ -90,3 +105,19 @@ def run_word(status: str) -> str:
 
 def step_word(status: str) -> str:
     return STEP_STATUSES[status][1]
+
+
+def tool_outcome(outcome: str) -> str:
+    """Writes ``✓ returned``."""
+    return " ".join(TOOL_OUTCOMES[outcome])
+
+
+def effects_word(effects: bool) -> str:
+    return EFFECTS[effects][1]
+
+
+def size_in_bytes(size: int) -> str:
+    """Writes a size: ``512 bytes``, ``32.0 kB``, ``1.2 MB``."""
+    if size < 1_000:
+        return plural(size, "byte")
+    return f"{_rounded(size / 1_000, 1)} kB" if size < 999_950 else f"{_rounded(size / 1_000_000, 1)} MB"

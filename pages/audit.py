@@ -3,6 +3,7 @@
 import streamlit as st
 
 from conductor_core.errors import InspectorError, StoreError
+from pages.components.app.search_index import catch_up, lag_note
 from pages.components.app.session import current, readable
 from pages.components.app.widgets import start_link
 from pages.components.audit import query
@@ -13,9 +14,6 @@ from pages.components.style.formats import inert
 from pages.components.tour.drive import TOUR, arrive_elsewhere, tour_strip
 from storage.search.filters import ANY
 
-# So many ended runs are indexed before the page is drawn; more come in while it shows how far that is.
-AT_ONCE = 60
-FOLLOWED_S = 1.0
 QUESTIONS = (
     ("edited", "✎ Who changed a plan or an output, and what?", {"edited": ANY}),
     ("received", "⇢ Which provider received a text?", {"view": query.LEDGER}),
@@ -40,10 +38,10 @@ def show() -> None:
         if asked.run_id is not None:  # the record is read from the events, whatever the index is like
             _record(asked, asked.run_id)
             return
-        _catch_up()
+        catch_up()
         query.head(asked)
         integrity_line(asked)
-        _lag()
+        lag_note()
         if asked.fault:
             st.warning(inert(asked.fault), icon=":material/link_off:")
         if asked.blank and asked.view == query.FOUND and asked.before is None:
@@ -66,36 +64,6 @@ def _record(asked: query.AuditQuery, run_id: str) -> None:
         tour_strip(stop, trace)
     integrity_line(asked)
     record_page(run_id)
-
-
-def _catch_up() -> None:
-    """Takes in what ended a moment ago. What the index has is shown even if that fails. Raises: StoreError."""
-    store = current().store
-    if store.refusal is None and 0 < store.search.lag().runs <= AT_ONCE:
-        try:
-            store.search.catch_up()
-        except StoreError as error:
-            st.warning(inert(str(error)), icon=":material/warning:")
-
-
-def _lag() -> None:
-    """Says what the page does not see, and draws it anew while many runs come in."""
-    lag = current().store.search.lag()
-    if lag.runs and current().store.refusal is None:
-        _follow(lag.runs)
-    elif lag.in_words:
-        st.caption(f"Not searched: {lag.in_words}.")
-
-
-@st.fragment(run_every=FOLLOWED_S)
-def _follow(first: int) -> None:
-    lag = current().store.search.lag()
-    if not lag.runs:
-        st.rerun()
-    most = max(first, lag.runs)
-    st.progress(
-        1 - lag.runs / most, text=f"The search index is being filled: {lag.runs:,} ended runs are still to come."
-    )
 
 
 def _questions() -> None:

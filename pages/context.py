@@ -100,7 +100,16 @@ def _matrix(
             view = segments("View", [BY_STEP, BY_SERVER], "context-view", default=BY_STEP, width="content")
     if view == BY_SERVER:
         servers = flow.servers
-        drawn = {"servers": servers, "dot": lambda agent: agent_dot(agent, agents), "of_file": flow.of_file}
+        tools = [
+            {"name": server_name(each.provider, each.host), "calls": each.calls, "tools": each.tools}
+            for each in flow.tool_servers
+        ]
+        drawn = {
+            "tool_servers": tools,
+            "servers": servers,
+            "dot": lambda agent: agent_dot(agent, agents),
+            "of_file": flow.of_file,
+        }
         names = [server_name(server.provider, server.host) for server in servers]
         sources = [source_name(received.source) for received in servers[0].received]
         st.html(html(matrix.TEMPLATE, "servers", names=names, sources=sources, **drawn))

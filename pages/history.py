@@ -1,11 +1,14 @@
 """History: every run in the database by task or by time, a batch as one row; open one, export or delete several."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date
+from typing import get_args
 
 import streamlit as st
 
 from conductor_core.errors import StoreError
+from conductor_core.run.judgement import Judged
 from conductor_core.run.request import BESIDE_PURPOSES, JUDGE_PURPOSE, PASS_PURPOSE, REPLAY_PURPOSE, SHADOW_PURPOSE
 from pages.components.app import places
 from pages.components.app.session import current
@@ -33,6 +36,7 @@ PAGE_ROWS = 30
 CURSORS = "history-cursors"
 DAY = "history-day"
 STATUS = "history-status"
+JUDGED = "history-judged"
 ORDER = "history-order"
 BY_TASK, BY_TIME = "By task", "By time"
 FOLLOWED_S = 2.0  # between two looks whether runs have gone on: people read this list, which is no live view
@@ -48,9 +52,19 @@ _PURPOSES = {
 _ANY = ""  # no status of a run; None would look as if nothing were chosen
 
 
+_JUDGED: dict[str, str] = {
+    _ANY: "any judgement",
+    "right": "✓ right",
+    "wrong": "✗ wrong",
+    "unjudged": "not judged",
+    "noted": "✎ with a note",
+}
+
+
 def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
     options = [_ANY, *RUN_STATUSES]
-    st.session_state[STATUS] = st.session_state.get(STATUS) or _ANY
+    for key in (STATUS, JUDGED):
+        st.session_state[key] = st.session_state.get(key) or _ANY
     with across("history-filters"):
         st.title("History", anchor=False, width="content")
         search = search_field("history-search", on_change=_first_page)
@@ -58,8 +72,10 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
         if _has_beside():
             select("Runs", [*_PURPOSES], PURPOSE, format_func=_PURPOSES.__getitem__, width=150, on_change=_first_page)
         status = select("Status", options, STATUS, format_func=words, width=190, on_change=_first_page)
+        words = worded(JUDGED, _judged_words())
+        select("Judgement", list(_JUDGED), JUDGED, format_func=words, width=165, on_change=_first_page)
         st.date_input(
-            "Runs up to", None, key=DAY, format="YYYY-MM-DD", width=150, label_visibility="collapsed", on_change=_jump,
+            "Runs up to", None, key=DAY, format="YYYY-MM-DD", width=140, label_visibility="collapsed", on_change=_jump,
             help="Jump to a day (UTC): its runs and those before it.",
         )  # fmt: skip
         segments("Order", [BY_TASK, BY_TIME], ORDER, default=BY_TASK, required=True)
@@ -83,6 +99,18 @@ def _status_label(status: str, totals: Totals | None) -> str:
         return name
     count = totals.statuses.get(status, 0) if status else totals.runs
     return f"{name} · {count:,}{'+' if totals.more else ''}"
+
+
+def _judged_words() -> dict[str, str]:
+    counts: Mapping[Judged, int] = {}
+    with suppress(StoreError):  # the list itself says what is wrong
+        counts = current().store.judgements.counts(without=REPLAY_PURPOSE)
+    return _JUDGED | {each: f"{_JUDGED[each]} · {count:,}" for each, count in counts.items()}
+
+
+def _judged() -> Judged | None:
+    chosen_one = chosen(JUDGED)
+    return next((each for each in get_args(Judged) if each == chosen_one), None)
 
 
 def _only_waiting() -> None:
@@ -143,12 +171,13 @@ def _rows(
     """
     cursors: list[int] = st.session_state[CURSORS]
     before, limit, store = cursors[-1] if cursors else None, PAGE_ROWS + 1, current().store
+    judged = _judged()
     replays = (REPLAY_PURPOSE,) if batch is None else ()
     beside = () if batch or conversation or purpose else BESIDE_PURPOSES
-    if search or status or batch or conversation or purpose:
+    if search or status or batch or conversation or purpose or judged:
         found_runs = store.runs(
             limit, before, search, status, batch=batch, without=(*replays, *beside), answers=True,
-            conversation=conversation, purpose=purpose,
+            conversation=conversation, purpose=purpose, judged=judged,
         )  # fmt: skip
         return [*found_runs]
     found: list[table.Entry] = [*store.runs(limit=limit, before=before, alone=True, without=beside, answers=True)]
@@ -167,7 +196,8 @@ def _list(shown: list[table.Entry], *, filtered: bool) -> None:
     groups = (table.by_task if tasks else table.by_time)(rows, table.known(rows))
     whole = store.fault is None
     held, turns = (store.held(ids), store.turn_numbers(ids)) if whole else ((), {})
-    table.table(groups, table.columns_for(rows), held=held, picking=picking, turns=turns)
+    judged = store.judgements.latest(ids) if whole else {}
+    table.table(groups, table.columns_for(rows), held=held, picking=picking, turns=turns, judged=judged)
 
 
 def _batch_head(batch_id: str) -> None:
@@ -203,7 +233,7 @@ def show() -> None:
     # The filters show counts for the search, which the session knows before they are drawn.
     typed = str(st.session_state.get("history-search") or "").strip() or None
     with suppress(StoreError):  # the list itself says what is wrong
-        totals = current().store.totals(typed, batch, chosen(STATUS) or None, chosen(PURPOSE) or None)
+        totals = current().store.totals(typed, batch, chosen(STATUS) or None, _judged(), chosen(PURPOSE) or None)
     search, status = _filters(totals)
     purpose = (chosen(PURPOSE) or None) if batch is None and conversation is None else None
     # Leads to the runs that wait for an approval, if there are any and the list shows others, too.
@@ -221,11 +251,12 @@ def show() -> None:
         notes(runs)
         history_selection.show_outcome()
         if not rows:
-            _empty(filtered=bool(search or status or batch or conversation or purpose or st.session_state[CURSORS]))
+            filtered = search or status or batch or conversation or purpose or _judged() or st.session_state[CURSORS]
+            _empty(filtered=bool(filtered))
         else:
             if totals is not None and conversation is None:
                 st.caption(_summary(totals, status))
-            _list(shown, filtered=bool(search or status or batch or conversation or purpose))
+            _list(shown, filtered=bool(search or status or batch or conversation or purpose or _judged()))
             _paging(shown[-1].sequence, more=len(rows) > PAGE_ROWS)
         if current().store.fault is None:
             history_selection.record()

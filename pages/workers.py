@@ -12,7 +12,7 @@ from conductor_core.errors import InspectorError
 from conductor_core.text import plain
 from pages.components.app.session import current
 from pages.components.app.widgets import across, button, fault_box
-from pages.components.models import workers
+from pages.components.models import tools, workers
 from pages.components.models.workers import CHOSEN_POOL, TEMPLATE, found_servers, keys_and_small_models
 from pages.components.run import settings
 from pages.components.style.figures import agent_dot
@@ -49,6 +49,7 @@ def show() -> None:
             for number, spec in enumerate(specs):
                 with across(f"worker-row-{number}"):
                     _row(pool, spec, names)
+    tools.section(pool)
     workers.conductors()
     found_servers()
     keys_and_small_models()

@@ -25,8 +25,9 @@ from typing import Any
 from conductor_core import __version__
 from conductor_core.analysis.decision_record import DecisionRecord, decision_record
 from conductor_core.chat.messages import IMAGE_TYPES, ImagePart
-from conductor_core.errors import BadInput, ContentMissing, InspectorError, UnknownRun
+from conductor_core.errors import BadInput, ContentMissing, InspectorError, StoreDamaged, UnknownRun
 from conductor_core.run.actor import Caller
+from conductor_core.run.judgement import Judgement
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable, fold
 from storage import errors
@@ -327,6 +328,7 @@ Nobody can read them without the key of the run, which is not here.
 
 records/         each run as a decision record, one page to read
 contents/        the images that came with the tasks, named by the SHA-256 of their bytes
+judgements.jsonl what people, graders and judges held of the runs until then; it is there if anything was
 manifest.sha256  the digests of all files but records.jsonl, proofs.jsonl and the checkpoint, which prove that the log
                  holds the digest of this manifest, as part of the record of this export
 
@@ -443,6 +445,9 @@ def _write_for_reading(
     for sha256, (media_type, data) in _images(store, readable).items():
         kind = media_type.partition("/")[2] if media_type in IMAGE_TYPES else "bin"
         (folder / "contents" / f"{sha256}.{kind}").write_bytes(data)
+    judgements = "".join(f"{each.model_dump_json()}\n" for each in _judgements(store, readable))
+    if judgements:
+        (folder / "judgements.jsonl").write_text(judgements, encoding="utf-8", newline="\n")
     (folder / "records").mkdir()
     used: set[str] = set()
     for number, run_id in enumerate(readable):
@@ -491,6 +496,12 @@ def _images(store: Store, run_ids: Iterable[str]) -> dict[str, tuple[str, bytes]
             except ContentMissing as error:
                 print(f"note: {error}", file=sys.stderr)
     return found
+
+
+def _judgements(store: Store, run_ids: Iterable[str]) -> Iterator[Judgement]:
+    for run_id in run_ids:
+        with suppress(StoreDamaged):  # a check of the database says what is wrong with them
+            yield from store.judgements.of(run_id)
 
 
 def _refuse_erased(connection: sqlite3.Connection, run_ids: Iterable[str]) -> None:

@@ -18,10 +18,11 @@ from pydantic import ValidationError
 from conductor_core.errors import BadInput, StoreDamaged
 from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import Caller
-from conductor_core.run.judgement import MOST_NOTE, TAKEN_BACK, By, Judgement, Mark, Verdict, judge_of
+from conductor_core.run.judgement import MOST_NOTE, TAKEN_BACK, By, Judged, Judgement, Mark, Verdict, judge_of
 from conductor_core.run.values import Path
 from storage.database.connections import Database
 from storage.encoding import caller_columns, caller_fields, read_caller, read_time
+from storage.log.queries import JUDGED, LATEST_JUDGEMENT
 from storage.log.reading import unknown_run
 from storage.merkle.chain import Entries
 from storage.privacy import KeyAway, Sealed
@@ -41,20 +42,6 @@ _NEXT = (
 )
 """A number is never given twice, also after its judgement went with its run: records in the log name it."""
 _EXISTS = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"
-_LATEST = (
-    "NOT EXISTS (SELECT 1 FROM judgements later WHERE later.run_id = j.run_id AND later.path IS j.path "
-    "AND later.compared_with IS j.compared_with AND later.judge = j.judge AND later.id > j.id)"
-)
-"""Of the judgement ``j``: its judge added no later one on the same thing."""
-_COUNTS = f"FROM judgements j WHERE {_LATEST} AND "
-_OF_ANSWER = "j.path IS NULL AND "
-WHICH: dict[str, str] = {
-    "right": f"run_id IN (SELECT j.run_id {_COUNTS}{_OF_ANSWER}j.mark = 'right')",
-    "wrong": f"run_id IN (SELECT j.run_id {_COUNTS}{_OF_ANSWER}j.mark = 'wrong')",
-    "unjudged": f"run_id NOT IN (SELECT j.run_id {_COUNTS}{_OF_ANSWER}(j.mark IS NOT NULL OR j.score IS NOT NULL))",
-    "noted": f"run_id IN (SELECT j.run_id {_COUNTS}j.note NOT IN ('', '{TAKEN_BACK}'))",
-}
-"""Which rows of ``runs`` a filter by judgements finds. ``noted``: also one on a step."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +182,10 @@ class Judgements:
         where += ["j.mark = :mark"] if asked.mark is not None else []
         where += ["j.judged_by = :by"] if asked.by is not None else []
         where += ["j.at_utc >= :since"] if asked.since_utc is not None else []
-        where += [_LATEST, f"(j.mark IS NOT NULL OR j.score IS NOT NULL OR j.note <> '{TAKEN_BACK}')"] * asked.counting
+        where += [
+            LATEST_JUDGEMENT,
+            f"(j.mark IS NOT NULL OR j.score IS NOT NULL OR j.note <> '{TAKEN_BACK}')",
+        ] * asked.counting
         bound = {
             "before": before,
             "run_ids": None if asked.run_ids is None else json.dumps(asked.run_ids),
@@ -206,12 +196,13 @@ class Judgements:
         }
         return self._read(f"{' AND '.join(where) or '1'} ORDER BY j.id DESC LIMIT :limit", bound)
 
-    def counts(self) -> dict[str, int]:
-        """Returns how many runs each filter of ``WHICH`` finds."""
-        counted = ", ".join(f"total({which})" for which in WHICH.values())
+    def counts(self, without: str | None = None) -> dict[Judged, int]:
+        """Returns how many runs there are of each kind, but for those of the purpose ``without``."""
+        counted = ", ".join(f"total({which})" for which in JUDGED.values())
+        query = f"SELECT {counted} FROM runs WHERE ?1 IS NULL OR purpose <> ?1"  # noqa: S608  own text
         with self._database.reading() as connection:
-            (found,) = connection.execute(f"SELECT {counted} FROM runs")  # noqa: S608  own text
-        return {which: int(count) for which, count in zip(WHICH, found, strict=True)}
+            (found,) = connection.execute(query, (without,))
+        return {which: int(count) for which, count in zip(JUDGED, found, strict=True)}
 
     def _read(self, where: str, bound: Mapping[str, Any]) -> tuple[Judgement, ...]:
         with self._database.reading() as connection:

@@ -31,12 +31,23 @@ from conductor_core.run.events import (
     TakenOut,
     TextRedacted,
 )
-from conductor_core.run.redaction import FREE, STRUCTURE, place_of
+from conductor_core.run.redaction import FREE, STRUCTURE, is_structure, place_of
 from conductor_core.text import without_escapes
 from storage.encoding import storable
 
-_OURS = STRUCTURE | {"actor", "agent", "agents", "answered_by", "then_agent", "pool", "conductor", "excluded"}
-"""Fields with names of models, servers and callers: only configured keys are hidden there."""
+_OURS = STRUCTURE | {
+    "actor",
+    "agent",
+    "agents",
+    "answered_by",
+    "then_agent",
+    "pool",
+    "conductor",
+    "excluded",
+    "server",
+    "tool",
+}
+"""Fields with names of models, servers, tools and callers: only configured keys are hidden there."""
 _TEXT, _PROGRESS = StepDelta | PlanDelta, StepProgress | PlanProgress
 _DIGESTS = ("sha256", "output_sha256")
 
@@ -255,7 +266,7 @@ class RecordRedaction:
     ) -> Any:  # fmt: skip
         if name in _DIGESTS and isinstance(item, str):
             return digests.get(item, item)
-        if name in STRUCTURE:
+        if is_structure(name, item):
             return item
         inside = "free" if name in FREE else "ours" if name in _OURS else within
         return self._value(item, mask, count, digests, inside)

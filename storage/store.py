@@ -17,10 +17,11 @@ from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded, StoreD
 from conductor_core.files import keep_private, private_folder
 from conductor_core.privacy import masking
 from conductor_core.privacy.detectors import check_installed
-from conductor_core.run.actor import Caller
+from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.costs import interruption
 from conductor_core.run.events import FINAL_KINDS, Event, RunCreated
+from conductor_core.run.judgement import Judged
 from conductor_core.run.request import BESIDE_PURPOSES
 from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
@@ -60,11 +61,16 @@ from storage.search.filters import read_words
 from storage.search.index import forget as forget_text
 from storage.search.search import RunSearch
 from storage.service_keys import ServiceKeys
+from storage.shadow import ShadowTraffic
 
 log = logging.getLogger(__name__)
 
 _POLL_S, _QUIET_S = 0.2, 1.0
 _PAGE_EVENTS = 1000
+_OF_KEY = (
+    "SELECT 1 FROM runs WHERE json_valid(actor) AND json_extract(actor, '$.kind') = 'service' "
+    "AND json_extract(actor, '$.id') = ? AND run_id = ? AND NOT imported"
+)
 MOST_TURNS = 200
 """The most runs of one conversation that are listed."""
 
@@ -197,6 +203,7 @@ class Store:
     Attributes:
         path: the database file. vault: the keys of its encrypted runs.
         log: where the engine's events go.
+        shadow_traffic: requests that were forwarded, and the Conductor's runs of them.
         search: full-text search over all runs, and what an auditor asks of them.
         access_log: logs who viewed what.
         service_keys: who may use the endpoint. deleted_responses: what it does not show any more.
@@ -230,6 +237,7 @@ class Store:
                 self._anchoring.resume()
             self._drop_left_keys()
         self.search = RunSearch(database, self.log.change_and_wait)
+        self.shadow_traffic = ShadowTraffic(database)
         self.access_log = AccessLog(database, self.log.change, self._anchoring.written)
         self.service_keys = ServiceKeys(database, self.log.change_and_wait, self._anchoring.written)
         self.deleted_responses = DeletedResponses(database, self.log.change_and_wait, self._anchoring.written)
@@ -308,6 +316,7 @@ class Store:
         among: Collection[str] | None = None,
         answers: bool = False,
         conversation: str | None = None,
+        judged: Judged | None = None,
         purpose: str | None = None,
     ) -> list[RunSummary]:
         """Returns runs, newest first.
@@ -327,13 +336,14 @@ class Store:
             among: only runs of these ids.
             answers: also says what each was named by and what its answer comes to, for which its events are read once.
             conversation: only this run, and those of the conversation that it began.
+            judged: only runs of which that counts (``conductor_core.run.judgement.Judged``).
             purpose: only runs of this purpose.
         """
         ids = None if among is None else json.dumps(list(among))
         left_out = json.dumps(list(without)) if without else None
         asked = Search(
             limit, before, search, status, parent, batch, alone, tree, recorded, left_out, ids, answers, conversation,
-            purpose,
+            judged, purpose,
         )  # fmt: skip
         with self._database.reading() as connection:
             asked = _with_answers(connection, asked)
@@ -378,12 +388,13 @@ class Store:
         search: str | None = None,
         batch: str | None = None,
         status: str | None = None,
+        judged: Judged | None = None,
         purpose: str | None = None,
     ) -> Totals:
         """Returns the totals of what ``runs`` finds on all its pages, of a purpose or of all that people ask for."""
         beside = json.dumps(BESIDE_PURPOSES) if batch is None and purpose is None else None
         with self._database.reading() as connection:
-            asked = Search(0, text=search, status=status, batch=batch, without=beside, purpose=purpose)
+            asked = Search(0, text=search, status=status, batch=batch, without=beside, judged=judged, purpose=purpose)
             asked = _with_answers(connection, asked)
             return queries.read_totals(connection, asked)
 
@@ -415,9 +426,17 @@ class Store:
             found = queries.read_run_ids(connection, prefix, limit=4) if prefix else []
         return the_one_run(prefix, found, unknown_run(prefix))
 
+    def caused_by(self, run_id: str, key: Actor) -> bool:
+        """Whether this service key asked for the run here, by its row; the run's own events are not read."""
+        with self._database.reading() as connection:
+            return bool(connection.execute(_OF_KEY, (key.id, run_id)).fetchall())
+
     def created(self, run_id: str) -> RunCreated:
         """The first event of the run. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
-        first = self.events(run_id, limit=1)[0].event
+        events = self.events(run_id, limit=1)
+        if not events:
+            raise unknown_run(run_id)
+        first = events[0].event
         if not isinstance(first, RunCreated):
             raise EventOutOfOrder(f"run {run_id} does not begin with run.created")
         return first

@@ -11,7 +11,8 @@ from conductor_core.analysis.compare import compare_plans, compare_runs
 from conductor_core.analysis.conclusion import conclude
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
 from conductor_core.chat.messages import ConductorInfo, Message, Usage
-from conductor_core.formats import APIS
+from conductor_core.chat.tools import called_name, dotted
+from conductor_core.formats import APIS, TOOL_OUTCOMES, effects_word, seconds, size_in_bytes
 from conductor_core.providers.servers import server_of
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
@@ -20,6 +21,7 @@ from conductor_core.run.context_flow import (
     ContextFlow,
     RoundContext,
     ServerContext,
+    ToolServerContext,
     context_flow,
     sent_messages,
     source_name,
@@ -236,11 +238,28 @@ def step_parts(trace: RunTrace, events: Sequence[Event], flow: ContextFlow) -> t
             granted=tuple(Part(output, source=label(output.path)) for output in step.granted),
             withheld=tuple(Part(output, source=label(output.path)) for output in step.withheld),
             sent=tuple(_sent(step, known)),
+            tools=tuple(_tool_lines(trace, step)),
             instead=instead(trace, step),
             at_utc=begun.get(step.path),
         )
         for step in trace.walk()
     )
+
+
+def _tool_lines(trace: RunTrace, step: StepTrace) -> Iterator[str]:
+    """Says of each call of a tool server of the pool what it was and what became of it, in a line."""
+    for turn in step.turns:
+        for call in turn.calls:
+            if call.call_id not in turn.ours:
+                continue
+            ran = turn.ran_of(call.call_id)
+            if ran is None:
+                yield f"{called_name(call.name)}, {call.call_id}: it was not called"
+                continue
+            took = f" after {seconds(ran.duration_ms)}" if ran.duration_ms else ""
+            size = f", {size_in_bytes(ran.size_bytes)}" if ran.size_bytes else ""
+            told = "no result is recorded" if ran.outcome is None else f"{TOOL_OUTCOMES[ran.outcome][1]}{took}{size}"
+            yield f"{dotted(ran.server, ran.tool)} ({effects_word(ran.effects)}), {call.call_id}: {told}"
 
 
 def _question(round_: RoundContext | None, step: StepTrace) -> CellState:
@@ -370,7 +389,10 @@ def decision_record(
         steps=step_parts(trace, events, flow),
         approvals=tuple(_approval(trace, approval) for approval in trace.approvals),
         refused=tuple(Part(each, by=who(trace, each.caller)) for each in trace.refused),
-        egress=tuple(_egress(trace, server, made, of_file=flow.of_file) for server in flow.servers),
+        egress=(
+            *(_egress(trace, server, made, of_file=flow.of_file) for server in flow.servers),
+            *(_egress_of_tools(server, of_file=flow.of_file) for server in flow.tool_servers),
+        ),
         cost=str(cost),
         basis=_basis(trace, trace),
         cost_parts=tuple(_spending(trace)),
@@ -438,6 +460,10 @@ def _settings(trace: RunTrace) -> Iterator[tuple[str, str]]:
     if trace.system.strip():
         yield "The client's system text", trace.system
     yield "Pool", trace.pool.name
+    for server, listed in trace.listings.items():
+        tools = ", ".join(f"{tool.tool} ({effects_word(tool.effects)})" for tool in listed.listing.tools)
+        known = f"as an earlier run found it: {tools}" if listed.recorded else tools
+        yield f"Tool server {server}", "; ".join(filter(None, (listed.listing.fault, known))) or "no tool"
     if trace.pool.excluded:
         yield "Left out of the pool", ", ".join(trace.pool.excluded)
     yield "Seed", str(trace.seed)
@@ -490,10 +516,11 @@ def _approval(trace: RunTrace, approval: Approval) -> Part:
     if approval.carried_from:
         decision += f", taken over from run {approval.carried_from}"
     cost = Cost(approval.most_usd, approval.most_usd or 0.0)
-    most = "" if approval.of == "conductor" else f"at most {approval.most.total_tokens:,} tokens, {cost.in_line}"
+    known = approval.of not in ("conductor", "tool")
+    most = f"at most {approval.most.total_tokens:,} tokens, {cost.in_line}" if known else ""
     return Part(
         approval,
-        what=f"{approval.what}{f' to {approval.agent}' if approval.agent else ''}",
+        what=f"{approval.wish}, {approval.identity}" if approval.of == "tool" else approval.wish,
         most=most,
         decision=decision,
         by=None if approval.decided_by is None else who(trace, approval.decided_by),
@@ -514,6 +541,22 @@ def _egress(trace: RunTrace, server: ServerContext, made: Sequence[Call], *, of_
         never=tuple(source_name(each.source) for each in server.received if not each.times and not each.wrote),
         beside=tuple(dict.fromkeys(beside)),
         traces=server.agents == (TRACES,),
+        arguments_of=0,
+        of_file=of_file,
+    )
+
+
+def _egress_of_tools(server: ToolServerContext, *, of_file: bool) -> Part:
+    return Part(
+        server,
+        simulated=False,
+        agents=server.tools,
+        arguments_of=server.calls,
+        received=(),
+        wrote=(),
+        never=(),
+        beside=(),
+        traces=False,
         of_file=of_file,
     )
 

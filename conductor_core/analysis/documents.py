@@ -6,6 +6,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from conductor_core.analysis.conclusion import concluded
+from conductor_core.chat.messages import ToolCall
 from conductor_core.run.costs import Cost, basis, cost_of_part, cost_so_far, spent_on, waits_for_a_slot
 from conductor_core.run.events import CommandRefused, PlanRetried, StepRetried
 from conductor_core.run.trace import (
@@ -17,7 +18,7 @@ from conductor_core.run.trace import (
     StepTrace,
     unreadable_status,
 )
-from conductor_core.run.values import label
+from conductor_core.run.values import ToolTurn, label
 from conductor_core.workflow.source import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
@@ -103,7 +104,7 @@ def waiting_document(trace: RunTrace) -> Document:
     return {
         "for": trace.waits_for,
         "rule": None if first is None else ", ".join(first.rules),
-        "step": None if first is None or first.of != "step" else label(first.path),
+        "step": None if first is None or first.of not in ("step", "tool") else label(first.path),
         "since_utc": None if trace.waiting_since_utc is None else trace.waiting_since_utc.isoformat(),
         "requests": [_approval(approval, whole=False) for approval in trace.asked_for],
         "calls": [call.model_dump(mode="json") for call in trace.open_calls],
@@ -112,7 +113,7 @@ def waiting_document(trace: RunTrace) -> Document:
 
 def _approval(approval: Approval, whole: bool) -> Document:
     document = approval.model_dump(mode="json", exclude=set() if whole else {"messages"})
-    return document | {"what": approval.what}
+    return document | {"what": approval.what} | ({"arguments": approval.arguments} if approval.of == "tool" else {})
 
 
 def plan_document(trace: RunTrace) -> Document:
@@ -177,12 +178,32 @@ def _step(trace: RunTrace, step: StepTrace, whole: bool) -> Document:
         reused_path=None if source is None else source.path,
         reused_imported=source is not None and source.imported,
         error=_error(step.error_code, step.error),
+        turns=[_turn(trace, turn) for turn in step.turns],
         skipped_because=step.because,
         retries=[_failed_call(call) for call in step.attempts],
         round=None if inner is None else _round(trace, inner, whole),
         with_round=None if inner is None else {"usage": spent.usage} | _cost(spent.cost, spent),
         waits_for_a_slot=waits_for_a_slot(trace, step),
     )
+
+
+def _turn(trace: RunTrace, turn: ToolTurn) -> Document:
+    """Returns a turn. Each call has what its tool brought; one of a tool server of the pool also which it was."""
+    results = {result.call_id: result for result in (turn.partial if turn.results is None else turn.results)}
+
+    def called(call: ToolCall) -> Document:
+        result = results.get(call.call_id)
+        document = call.model_dump(mode="json") | {"result": None if result is None else result.text}
+        if call.call_id not in turn.ours:
+            return document
+        ran = turn.ran_of(call.call_id)
+        tool = ran or trace.offered(call.name)
+        names = ("server", "tool", "effects")
+        ended = ("outcome", "duration_ms", "size_bytes")
+        document |= {name: None if tool is None else getattr(tool, name) for name in names}
+        return document | {name: None if ran is None else getattr(ran, name) for name in ended}
+
+    return turn.model_dump(mode="json") | {"calls": [called(call) for call in turn.calls]}
 
 
 def _round(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:

@@ -3,12 +3,12 @@
 The engine knows a server by its protocol alone (``ToolServer``), so no room above ``chat`` needs the MCP library.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
-from conductor_core.chat.messages import Seconds, ToolSpec
+from conductor_core.chat.messages import Seconds, ToolSpec, WorkerSpec
 from conductor_core.workflow.model import Frozen
 
 PYTHON = "python"
@@ -25,6 +25,16 @@ server gave no result in time, or died. ``changed``: nothing was sent, because t
 that was offered. ``denied``: nothing was sent, because somebody denied the call, or the run may not act. ``unknown``:
 the program ended during the call; whether it had effects, nobody knows, and it was not repeated."""
 NOT_SENT: frozenset[ToolOutcome] = frozenset({"unreachable", "changed", "denied"})
+
+
+def called_name(name: str) -> str:
+    """Returns how people read the name by which workers call a tool: ``files.write`` for ``files__write``."""
+    return name.replace("__", ".", 1)
+
+
+def dotted(server: str, tool: str) -> str:
+    """Returns how people read a tool: ``files.write``. ``server``: empty if none offers it any more."""
+    return f"{server}.{tool}" if server else called_name(tool)
 
 
 class ToolServerSpec(Frozen):
@@ -88,6 +98,21 @@ class ToolListing(Frozen):
     tools: tuple[OfferedTool, ...] = ()
     fault: str = ""
     left_out: tuple[str, ...] = ()
+
+
+def servers_of(spec: WorkerSpec) -> tuple[str, ...]:
+    """Returns the names of the tool servers of which a worker may call something, each once."""
+    return tuple(dict.fromkeys(name.partition(".")[0] for name in spec.tools))
+
+
+def allowed(spec: WorkerSpec, listings: Iterable[ToolListing]) -> tuple[OfferedTool, ...]:
+    """Returns the tools that a worker may call, in the order of its pool file."""
+    by_server = {listing.server: listing.tools for listing in listings}
+    found: dict[str, OfferedTool] = {}
+    for name in spec.tools:
+        server, _, one = name.partition(".")
+        found |= {tool.spec.name: tool for tool in by_server.get(server, ()) if one in ("", tool.tool)}
+    return tuple(found.values())
 
 
 class ToolAnswer(Frozen):

@@ -44,6 +44,14 @@ def read_settings() -> Settings:
         raise BadInput(setting_fault(error)) from error
 
 
+def agreed(question: str) -> bool:
+    """Asks on stderr. Raises: BadInput where nobody can answer."""
+    if not sys.stdin.isatty():
+        raise BadInput(f"{question} Nobody can answer here: give --yes")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().casefold() in ("y", "yes")
+
+
 def given_text(text: str, what: str) -> str:
     """Returns ``text`` that was given. Refuses one that is empty, or has bytes that are not UTF-8.
 

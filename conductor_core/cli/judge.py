@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,7 +26,7 @@ from conductor_core.errors import BadInput, UnknownRun
 from conductor_core.formats import UNKNOWN, plural
 from conductor_core.privacy.masking import known_and_set
 from conductor_core.run.actor import local_caller
-from conductor_core.run.judgement import By, Judgement, Mark
+from conductor_core.run.judgement import By, Judged, Judgement, Mark
 from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.run.values import Path as StepPath
 from conductor_core.run.values import label
@@ -113,7 +113,7 @@ def _of(judgement: Judgement) -> str:
     return judgement.run_id if judgement.path is None else f"{judgement.run_id} step {label(judgement.path)}"
 
 
-def _lines(found: Sequence[Judgement], counts: dict[str, int]) -> Iterator[str]:
+def _lines(found: Sequence[Judgement], counts: Mapping[Judged, int]) -> Iterator[str]:
     if not found:
         yield "no judgements: conductor judge RUN_ID right or wrong"
         return

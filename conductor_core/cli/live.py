@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, assert_never
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
 from conductor_core.chat.messages import INCOMPLETE, Departure, Ending
 from conductor_core.chat.progress import Progress, time_left
+from conductor_core.chat.tools import called_name, dotted
 from conductor_core.cli.inputs import named_again
 from conductor_core.cli.output import labels, one_line, print_json
 from conductor_core.errors import BadInput, InspectorError, StoreError, advice
-from conductor_core.formats import run_word, seconds, step_word
+from conductor_core.formats import run_word, seconds, step_word, tool_outcome
 from conductor_core.privacy.detectors import in_words
 from conductor_core.privacy.masking import known_and_set
 from conductor_core.run import events as ev
@@ -54,7 +55,9 @@ def lines(event: ev.ApprovalEvent, trace: RunTrace, db: str | None = None) -> li
 
 
 def asked(approval: Approval) -> str:
-    """Says what an approval is asked for: what, which worker, and at what cost at most."""
+    """Says what an approval is asked for: what, which worker, and at what cost at most; of a tool what it is given."""
+    if approval.of == "tool":
+        return f"{one_line(approval.wish, 160)} with {one_line(approval.arguments, 400) or 'no arguments'}"
     to = f" to {one_line(approval.agent, 40)}" if approval.agent else ""
     cost = Cost(approval.most_usd, approval.most_usd or 0.0)
     most = "" if approval.of == "conductor" else f", at most {approval.most.total_tokens:,} tokens, {cost.in_line}"
@@ -185,7 +188,8 @@ class ProgressView:
             self._say(f"the client's tools returned ({len(event.results)})")
         elif isinstance(event, ev.ToolsListed):
             listing = event.listing
-            said = listing.fault or f"offers {', '.join(tool.tool for tool in listing.tools) or 'no tool'}"
+            offers = f"offers {', '.join(tool.tool for tool in listing.tools) or 'no tool'}"
+            said = listing.fault or f"{offers}{', in the run that this one resumes' if event.recorded else ''}"
             self._say(f"tool server {listing.server}: {one_line(said, 400)}")
         else:
             assert_never(event)
@@ -329,12 +333,15 @@ def _step_line(event: ev.StepEvent, trace: RunTrace) -> str | None:
         case ev.StepRetried():
             return f"{head} {call_retried(step, event)}"
         case ev.ToolCalled():
-            return f"{head} calls {', '.join(one_line(call.name, 40) for call in event.calls)}"
+            names = (called_name(c.name) if c.call_id in event.ours else c.name for c in event.calls)
+            return f"{head} calls {', '.join(one_line(name, 80) for name in names)}"
         case ev.ToolSent():
-            return f"{head} {one_line(f'{event.server}.{event.tool}', 80)} is called"
+            named = one_line(dotted(event.server, event.tool), 80)
+            return f"{head} {named} is called{', which has effects' if event.effects else ''}"
         case ev.ToolRan():
-            called = f"{event.server}.{event.tool}"
-            return f"{head} {one_line(called, 80)}: {event.outcome.replace('_', ' ')} in {seconds(event.duration_ms)}"
+            called = dotted(event.server, event.tool)
+            took = f" after {seconds(event.duration_ms)}" if event.duration_ms else ""
+            return f"{head} {one_line(called, 80)}: {tool_outcome(event.outcome)}{took}"
         case ev.StepCompleted():
             cut = f" · incomplete ({event.finish_reason})" if event.incomplete and event.ending == "completed" else ""
             spent = spent_on(trace, step)

@@ -1,4 +1,6 @@
-"""What auditors ask of all runs: ``log search``, ``ledger``, ``received``, ``spending``, ``failures``, ``access``."""
+"""What is asked of all runs: ``log search``, ``ledger``, ``received``, ``spending``, ``failures``, ``shadow`` and
+``access``.
+"""
 
 import math
 import sys
@@ -10,17 +12,21 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel
 
+from conductor_core.analysis import shadow as figures
+from conductor_core.analysis.intervals import Estimate
 from conductor_core.cli import options
-from conductor_core.cli.inputs import existing_store
+from conductor_core.cli.inputs import existing_store, read_settings
 from conductor_core.cli.main import with_options
 from conductor_core.cli.output import one_line, print_json
 from conductor_core.cli.progress import terminal_bar
 from conductor_core.errors import BadInput
-from conductor_core.formats import RUN_STATUSES, run_word
+from conductor_core.formats import RUN_STATUSES, plural, run_word, seconds
 from conductor_core.run.actor import local_caller
 from storage.access_log import KINDS as ACCESS_KINDS
 from storage.access_log import AccessQuery, AccessRecord
 from storage.evidence.history import counted
+from storage.search.failures import ASKED, By, Narrowed
+from storage.search.failures import KINDS as FAILURE_KINDS
 from storage.search.filters import ANY, KINDS, Filters, end_of
 from storage.search.hits import Hit
 from storage.search.index import Lag
@@ -28,6 +34,8 @@ from storage.search.reading import FIELDS
 from storage.store import Store
 
 _LINE = 120
+_MOST_PARTS = 30
+"""Models and days that a list shows."""
 
 
 def _usd_bound(typed: str) -> float:
@@ -314,15 +322,103 @@ def spending(only: Only, db: options.Db = None, as_json: options.AsJson = False)
 
 
 @_filtered
-def failures(only: Only, db: options.Db = None, as_json: options.AsJson = False) -> int:
+def failures(
+    only: Only,
+    by: Annotated[By, typer.Option(help="Count requests by this.", show_choices=True)] = "kind",
+    purpose: Annotated[
+        str,
+        typer.Option(
+            metavar="X",
+            parser=_text,
+            help=f"Only runs of this purpose, such as shadow; {ASKED}: what clients and people asked for; {ANY}: any.",
+        ),
+    ] = ASKED,
+    db: options.Db = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """A request counts once in each kind that it has: failed, limited, empty, refused, looping, corrected."""
     with _indexed(db) as store:
-        rows, lag = store.search.failures(only(store)), store.search.lag()
+        narrowed = Narrowed(purpose=purpose)
+        with store.search.catalogue(only(store), narrowed) as catalogue:
+            counts, rows = catalogue.counts(by), catalogue.by_code()
+        lag = store.search.lag()
     lines = []
+    for count in counts:
+        glyph, word, _ = FAILURE_KINDS.get(count.name, ("·", count.name, "")) if by == "kind" else ("·", count.name, "")
+        last = "" if count.last_utc is None else f", last {count.last_utc:%Y-%m-%d %H:%M} UTC"
+        name = one_line(word, 40) or f"(no {by})"
+        lines.append(f"{glyph} {name:20}  {counted(count.runs, 'request')}, {counted(count.times, 'time')}{last}")
+    lines += [""] if rows else []
     for row in rows:
         last = f"; last: {one_line(row.said, _LINE)}" if row.said else ""
-        lines.append(f"{row.code}: {row.times:,} times in {row.runs:,} runs{last}")
+        lines.append(f"{row.code} ({row.kind}): {row.times:,} times in {row.runs:,} runs{last}")
         lines += [f"    {one_line(task, _LINE)}" for task in row.tasks]
-    return _print({"failures": _plain(rows)}, lines or ["no failures"], lag, as_json=as_json)
+    document = {"by": by, "counts": _plain(counts), "failures": _plain(rows)}
+    return _print(document, lines or ["no failures"], lag, as_json=as_json)
+
+
+def shadow(since: Since = None, db: options.Db = None, as_json: options.AsJson = False) -> int:
+    """Forwarded requests are those of conductor serve --pass-through. Each figure has its 95 % interval."""
+    from conductor_core.serving.counts import losses
+
+    lost = losses(read_settings().data_folder)
+    with existing_store(db) as store:
+        traffic = store.shadow_traffic.read(since)
+    return _print(figures.whole_document(traffic) | {"lost": lost}, _shadow_lines(traffic, lost), as_json=as_json)
+
+
+def _shadow_lines(traffic: figures.Traffic, lost: Iterable[str]) -> list[str]:
+    lines = [f"ever lost: {', '.join(lost)}"] if lost else []
+    if not traffic.requests:
+        return [*lines, "no forwarded requests: conductor serve --pass-through forwards and records them"]
+    found = figures.report(traffic)
+    forwarded = plural(found.forwarded, "forwarded request")
+    counts = ", ".join([forwarded, f"{found.shadowed:,} with a shadow", *found.not_compared])
+    lines = [*filter(None, [figures.sentence(found)]), counts, *lines]
+    if found.simulated:
+        lines.append(f"{found.simulated:,} of the compared requests have simulated workers")
+    if found.judged:
+        said = [f"{verdict} {_with_interval(share, 'share')}" for verdict, share in found.shares.items()]
+        lines.append(f"the Conductor's answer, of {found.judged:,} judged: {', '.join(said)}")
+    if found.judgings:
+        lines.append(f"{plural(found.judgings, 'question')} to judges: {found.judging.in_line}")
+    lines += [""] * bool(found.lines) + [_figure_line(line) for line in found.lines]
+    for by, what in (("forwarded model", "by model"), ("day", "by day")):
+        parts = figures.forwarded_by(traffic.requests, by)
+        lines += ["", f"forwarded, {what}:", *(_traffic_line(*part) for part in list(parts.items())[:_MOST_PARTS])]
+        lines += [f"  and {len(parts) - _MOST_PARTS:,} more; --json has all"] if len(parts) > _MOST_PARTS else []
+    return lines
+
+
+def _figure_line(line: figures.Line) -> str:
+    said = f"  {line.name.lower()} ({line.n:,}{f', {line.left_out:,} {line.why}' if line.left_out else ''}): "
+    if line.forwarded is None or line.shadow is None:
+        return f"{said}unknown"
+    said += f"today {_with_interval(line.forwarded, line.kind)}, Conductor {_with_interval(line.shadow, line.kind)}"
+    if line.difference is not None:
+        points = " points" if line.kind == "share" else ""
+        said += f", {_with_interval(line.difference, line.kind, sign=True)}{points}"
+    if line.ratio is not None:
+        ends = figures.spread(line.ratio, figures.times)
+        said += f", {figures.times(line.ratio.value)}{f' ({ends})' if ends else ''}"
+    return said
+
+
+def _with_interval(estimate: Estimate, kind: figures.Kind, *, sign: bool = False) -> str:
+    said = figures.written(estimate.value, kind, sign=sign)
+    ends = figures.spread(estimate, lambda end: figures.written(end, kind, sign=sign))
+    return f"{said} ({ends})" if ends else said
+
+
+def _traffic_line(name: str, found: figures.Forwarded) -> str:
+    half, most = (seconds(None if each is None else each.value) for each in (found.median_ms, found.p95_ms))
+    parts = [plural(found.requests, "request"), f"{found.tokens:,} tokens", found.cost.in_line]
+    parts += [f"{found.unpriced:,} of unknown price"] if found.unpriced else []
+    parts += [f"median {half}", f"95th percentile {most}"]
+    parts += [f"{number:,} {status}" for status, number in sorted(found.ended.items())]
+    simulated = " (simulated)" if found.simulated == found.requests else ""
+    said = ", ".join(parts)
+    return f"  {one_line(f'{name[:80]}{simulated}: {said}', 400)}"
 
 
 def _plain(models: Iterable[BaseModel]) -> list[dict[str, Any]]:

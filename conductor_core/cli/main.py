@@ -59,6 +59,10 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
     ),
     "ui": ("ui:ui", "Serve the inspector for a browser: ask, watch, edit, re-run."),
     "serve": ("serve:serve", "Serve runs as models to clients of OpenAI's and Anthropic's APIs, without the pages."),
+    "mcp": (
+        "mcp:mcp",
+        "Serve the record of runs to a coding agent as MCP tools that only read, over stdin and stdout.",
+    ),
     "export": (
         "export:export",
         "Write RUN_ID as a page that opens without a server, or its plan as lists, JSON, a picture or a script.",
@@ -86,6 +90,10 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
             "received": ("log_search:received", "Answer from the events whether a provider was ever sent a text."),
             "spending": ("log_search:spending", "Tokens and cost by day, agent and person."),
             "failures": ("log_search:failures", "Which failures there are, how often, and in which tasks."),
+            "shadow": (
+                "log_search:shadow",
+                "Compare forwarded requests with the Conductor's runs of them: right, time, tokens, cost, failures.",
+            ),
             "access": (
                 "log_search:access",
                 "Who viewed, exported, searched, erased, deleted or held what, newest first.",
@@ -143,12 +151,23 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
             ),
         },
     ),
+    "tools": (
+        "tools:tools",
+        "List the tools that workers of POOL_FILE may call, or call one: POOL_FILE call SERVER.TOOL.",
+    ),
     "keys": Group(
         "Create, list and revoke the keys of the endpoint: create, list, revoke.",
         {
             "create": ("keys:create", "Create a key for NAME, and print it."),
             "list": ("keys:list_keys", "List all keys with their limits and what they spent today, in UTC."),
             "revoke": ("keys:revoke", "Revoke the key NAME."),
+        },
+    ),
+    "tiers": Group(
+        "Send easy requests to one cheap worker: fit, curve.",
+        {
+            "fit": ("tiers:fit", "Fit the classifier on recorded outcomes, and write it to FILE."),
+            "curve": ("tiers:curve_command", "Show cost against quality for the thresholds of FILE."),
         },
     ),
     "train": ("train:train_command", "Train a Conductor by CONFIG. Give the output folder as --conductor to use it."),

@@ -226,20 +226,12 @@ def remove(
     if model.download.state == "absent":
         raise BadInput(f"the hub's cache has nothing of {name}")
     here = model.size_bytes if model.download.state == "here" else model.download.here_bytes
-    if not yes and not _agreed(f"Delete {name} ({size(here)})?"):
+    if not yes and not inputs.agreed(f"Delete {name} ({size(here)})?"):
         return 0
     freed = core.remove(model, settings)
     said = f"{name} was deleted: {size(freed)} are free again"
     print_either(as_json, lambda: {"ref": ref, "freed_bytes": freed}, lambda: [said])
     return 0
-
-
-def _agreed(question: str) -> bool:
-    """Asks on stderr. Raises: BadInput where nobody can answer."""
-    if not sys.stdin.isatty():
-        raise BadInput(f"{question} Nobody can answer here: give --yes")
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().casefold() in ("y", "yes")
 
 
 def time_model(

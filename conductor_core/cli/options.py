@@ -120,7 +120,8 @@ Gates = Annotated[
     typer.Option(
         metavar="GATE",
         help="Wait for an approval: plan (before any worker is called), steps (before every step), step:N, usd:X (if "
-        "the highest possible cost exceeds X USD) or provider:NAME (before anything goes there). May be repeated.",
+        "the highest possible cost exceeds X USD), provider:NAME (before anything goes there) or tools (before each "
+        "call of a tool that has effects). May be repeated.",
     ),
 ]
 Images = Annotated[

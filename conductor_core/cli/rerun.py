@@ -308,7 +308,8 @@ def preview_lines(forecast: RerunPreview) -> list[str]:
     ]
     total = f"about {forecast.estimated_tokens} tokens, {forecast.cost.in_line}"
     on_top = f"; {forecast.on_top}" if forecast.on_top else ""
-    return [*lines, f"{len(forecast.will_run)} to run, {len(forecast.will_reuse)} reused: {total}{on_top}"]
+    again = [one_line(forecast.effects_again, 400)] if forecast.effects_again else []
+    return [*lines, *again, f"{len(forecast.will_run)} to run, {len(forecast.will_reuse)} reused: {total}{on_top}"]
 
 
 def _reused(step: StepForecast) -> str:
@@ -459,6 +460,7 @@ def forecast_lines(many: Many) -> list[str]:
         reused = ", ".join(str(step.index) for step in each.will_reuse) or "none"
         left = f", left out: {', '.join(map(str, each.will_skip))}" if each.will_skip else ""
         said.append(f"  {f'{one_line(agent, 40)}: ' if agent else ''}steps to run: {run_}, reused: {reused}{left}")
+        said += [f"  {one_line(each.effects_again, 400)}"] if each.effects_again else []
     runs = f"{forecast.runs} runs, {again.in_words}"
     return [*said, f"{runs}: about {forecast.estimated_tokens} tokens, {forecast.cost.in_line}"]
 

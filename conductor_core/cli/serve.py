@@ -127,6 +127,7 @@ def serve(
     _check_shadow(shadow, shadowing, served, settings, forwards=upstream is not None)
     check_free(host, port)
     with opened_store(db, settings) as store:
+        from conductor_core.mcp.http import OverHttp
         from conductor_core.serving.app import endpoint
         from conductor_core.serving.compaction import sealing_key
         from conductor_core.serving.gateway import Gateway
@@ -148,7 +149,7 @@ def serve(
             turns = Turns(engine, store, settings, served)
             seal = sealing_key(settings.data_folder)
             kept = store.service_keys, seal, store.deleted_responses, store.judgements
-            gateway = Gateway(turns, served, *kept, inspector_url=settings.inspector_url)
+            gateway = Gateway(turns, served, *kept, inspector_url=settings.inspector_url, tools=OverHttp(store))
             if upstream is not None:
                 from conductor_core.serving.counts import Counts
                 from conductor_core.serving.pass_through import PassThrough

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from conductor_core.analysis import documents
-from conductor_core.chat.messages import ToolResultPart, images_in
+from conductor_core.chat.messages import ToolCall, ToolResultPart, images_in
+from conductor_core.chat.tools import called_name, dotted
 from conductor_core.cli import inputs, live, options
 from conductor_core.cli.inputs import opened_store
 from conductor_core.cli.live import call_retried, how_ended, plan_retried, summary, workflow_lines
@@ -26,7 +27,7 @@ from conductor_core.cli.output import (
     table,
 )
 from conductor_core.errors import BadInput
-from conductor_core.formats import APIS, run_word, seconds, step_word
+from conductor_core.formats import APIS, effects_word, plural, run_word, seconds, size_in_bytes, step_word, tool_outcome
 from conductor_core.privacy.detectors import in_words
 from conductor_core.run.actor import Caller, local_caller
 from conductor_core.run.context_flow import (
@@ -91,6 +92,10 @@ def context_lines(trace: RunTrace) -> Iterator[str]:
     if flow.servers:
         by = ", says the imported file" if flow.of_file else ""
         yield from ("", f"what each server got (✎ it wrote this itself){by}", *_server_table(flow.servers))
+    for tools in flow.tool_servers:
+        where = f"{tools.provider}{f' at {one_line(tools.host, 80)}' if tools.host else ', on this machine'}"
+        names = one_line(", ".join(tools.tools), 200)
+        yield f"  tool server {where}: it got the arguments of {plural(tools.calls, 'call')} of {names}"
     yield ""
     yield from _costs(_what_if(trace), simulated=flow.simulated)
 
@@ -361,19 +366,47 @@ def _template() -> "Template":
     environment.globals |= {function.__name__: function for function in used}
     environment.globals |= {"in_words": _in_words, "timing": _timing, "hidden": in_words, "nobody": Caller()}
     environment.globals |= {"api_word": APIS.__getitem__, "open_call": _open_call, "results_of": _results_of}
+    environment.globals |= {"tool_called": _tool_called, "how_it_ended": _how_it_ended}
     environment.globals["turn_cost"] = lambda turn: Cost(turn.cost_usd, turn.cost_usd or 0.0).in_line
     return environment.get_template("show.txt")
 
 
 def _results_of(turn: ToolTurn) -> dict[str, ToolResultPart | None]:
-    results = {result.call_id: result for result in turn.results or ()}
+    results = {result.call_id: result for result in (turn.partial if turn.results is None else turn.results)}
     return {call.call_id: results.get(call.call_id) for call in turn.calls}
 
 
-def _open_call(trace: RunTrace, turn: ToolTurn) -> str:
+def _tool_called(trace: RunTrace, turn: ToolTurn, call: ToolCall) -> str:
+    """Names the tool of a call; one of a tool server of the pool with whether it has effects."""
+    if call.call_id not in turn.ours:
+        return call.name
+    tool = turn.ran_of(call.call_id) or trace.offered(call.name)
+    return called_name(call.name) if tool is None else f"{dotted(tool.server, tool.tool)}, {effects_word(tool.effects)}"
+
+
+def _how_it_ended(turn: ToolTurn, result: ToolResultPart) -> str:
+    ran = turn.ran_of(result.call_id)
+    if ran is None or ran.outcome is None:
+        took = "" if turn.waited_ms is None else f" after {seconds(turn.waited_ms)}"
+        return f"{'error' if result.is_error else 'result'}{took}"
+    took = f" after {seconds(ran.duration_ms)}" if ran.duration_ms else ""
+    size = f", of {size_in_bytes(ran.size_bytes)}" if ran.size_bytes else ""
+    cut = ", of which this is the beginning" if ran.size_bytes > len(result.text.encode()) else ""
+    return f"{tool_outcome(ran.outcome)}{took}{size}{cut}"
+
+
+def _open_call(trace: RunTrace, turn: ToolTurn, call: ToolCall) -> str:
     """Says of a call without a result whether it is waited for."""
-    since = "" if turn.called_at_utc is None else f" since {turn.called_at_utc:%Y-%m-%d %H:%M:%S} UTC"
-    return "the run ended before its result came" if trace.ended else f"waits for the client{since}"
+    ran = turn.ran_of(call.call_id)
+    at_utc = turn.called_at_utc if ran is None else ran.sent_at_utc
+    since = "" if at_utc is None else f" since {at_utc:%Y-%m-%d %H:%M:%S} UTC"
+    if call.call_id not in turn.ours:
+        return "the run ended before its result came" if trace.ended else f"waits for the client{since}"
+    if ran is not None:
+        return "the run ended before its result came" if trace.ended else f"being called{since}"
+    if any(approval.of == "tool" and approval.identity == call.call_id for approval in trace.asked_for):
+        return "waits for an approval"
+    return "it was not called" if trace.ended else "not called yet"
 
 
 def _timing(trace: RunTrace, step: StepTrace) -> str:

@@ -9,7 +9,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from conductor_core.chat.messages import ConductorInfo, Message, Usage, WorkerSpec, sum_of_costs
+from conductor_core.chat.messages import (
+    ConductorInfo,
+    Message,
+    ToolCall,
+    ToolCallPart,
+    Usage,
+    WorkerSpec,
+    sum_of_costs,
+)
 from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.pools import with_fallbacks
@@ -64,6 +72,10 @@ class GateRules:
                 or _exceeds(gate, most_usd)
             )
         )
+
+    def for_tool(self) -> tuple[str, ...]:
+        """Returns the gates that hold back a call of a tool with effects."""
+        return self._that(lambda gate: gate.rule == "tools")
 
     def for_conductor(self) -> tuple[str, ...]:
         conductor = self._inputs.conductor
@@ -198,6 +210,14 @@ class Approvals:
         most = self._rules.most_of_call(step.agent, messages)
         rules = self._undecided(self._rules.for_step(path, step.agent, self._with_spent(most)))
         return self._admits("step", path, rules, asked.identity, step.agent, messages, most)
+
+    def admits_tool(self, path: Path, call: ToolCall) -> bool:
+        """Whether a call of a tool that has effects may leave."""
+        if self._open:
+            return True
+        part = ToolCallPart(call_id=call.call_id, name=call.name, arguments=call.arguments)
+        said = (Message(role="assistant", content=(part,)),)
+        return self._admits("tool", path, self._rules.for_tool(), call.call_id, call.name, said, (Usage(), 0.0))
 
     def _with_spent(self, most: Most) -> float | None:
         return None if most[1] is None else self._trace.known_usd + most[1]

@@ -16,6 +16,7 @@ from conductor_core.engine.pools import Pool, open_worker
 from conductor_core.engine.prompts import ReadContent, StepInputs
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.request import EarlierAnswers
+from conductor_core.engine.tool_calls import ToolCalls
 from conductor_core.errors import CallError, WorkerError
 from conductor_core.run.request import RunRequest
 from conductor_core.settings import Settings
@@ -37,6 +38,7 @@ class RunState:
     """Attributes:
     pool: without the workers that the request excludes.
     on_incomplete: what happens to a step whose answer is incomplete, as in ``run.created``.
+    tools: calls of the pool's tool servers.
     cap: what this run and others may spend together; None: there is no cap.
     read_content: reads the images of the task; None: there are none.
     """
@@ -51,6 +53,7 @@ class RunState:
     source: EarlierAnswers
     concurrency: ConcurrencyLimits
     approvals: Approvals
+    tools: ToolCalls
     on_incomplete: OnIncomplete = "allow"
     cap: CostCap | None = None
     read_content: ReadContent | None = None

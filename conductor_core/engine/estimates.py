@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from conductor_core.chat.messages import INCOMPLETE, ConductorInfo, Message, Usage, WorkerSpec, sum_of_costs
+from conductor_core.chat.tools import NOT_SENT
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.engine.budgets import ASSUMED_OUTPUT_TOKENS, answer_limit, longest_answer, longest_question
 from conductor_core.engine.prompts import Answer, Asked, StepInputs, build, digest_text, expand
@@ -34,6 +35,7 @@ class StepForecast(Frozen):
         given: whether a person wrote or pinned its output; empty: nobody did.
         estimated_tokens, estimated_usd: of running it, from the source's figures; 0 if it is reused; USD None: unknown.
         at_most: whether those figures were only a bound, as in ``StepTrace``.
+        effects: of a step that will run, the tools with effects that it called in the source, as ``files.write``.
     """
 
     index: int
@@ -48,6 +50,7 @@ class StepForecast(Frozen):
     estimated_tokens: int = 0
     estimated_usd: float | None = 0.0
     at_most: bool = False
+    effects: tuple[str, ...] = ()
 
 
 class Rounds(Frozen):
@@ -76,6 +79,13 @@ class RerunPreview(Frozen):
     rounds_on_top: int = 0
     rounds: Rounds = Rounds()
     most_usd: float = 0.0
+
+    @property
+    def effects_again(self) -> str:
+        """Says which tools with effects steps that run again called in the source; empty: none."""
+        said = [f"step {each.index} called {', '.join(each.effects)}" for each in self.will_run if each.effects]
+        have = "has" if sum(len(each.effects) for each in self.will_run) == 1 else "have"
+        return f"runs again: {'; '.join(said)}, which {have} effects: that may happen again" if said else ""
 
     @property
     def on_top(self) -> str:
@@ -140,7 +150,9 @@ def preview(
     conductor = conductor or source.conductor
     overrides = carried(source, workflow, origins) if overrides is None else overrides
     workers = {spec.name: spec for spec in specs}
-    step_inputs = StepInputs(Asked.by(source), workers, conductor, source.limits, source.seed, pool_seed=source.seed)
+    step_inputs = StepInputs(
+        Asked.by(source), workers, conductor, source.limits, source.seed, source.seed, known=source.listings
+    )
     looked_up = _LookedUp(source, workflow, origins, overrides)
     needed = overrides.needed(workflow)
     answers: dict[int, Answer] = {}
@@ -353,8 +365,24 @@ def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[st
         )
         cost_usd = None if step.agent == CONDUCTOR_AGENT else cost_of(workers[step.agent], usage)
         at_most = False
+    effects = () if then is None else _effects(then, workers.get(step.agent))
     return looked_up.forecast(
-        index, reason, estimated_tokens=usage.total_tokens, estimated_usd=cost_usd, at_most=at_most
+        index, reason, estimated_tokens=usage.total_tokens, estimated_usd=cost_usd, at_most=at_most, effects=effects
+    )
+
+
+def _effects(then: StepTrace, spec: WorkerSpec | None) -> tuple[str, ...]:
+    """Returns the tools with effects that a step called, with its rounds, as far as ``spec`` may call them again."""
+    steps = (then, *(() if then.round is None else then.round.walk()))
+    called = (
+        f"{ran.server}.{ran.tool}"
+        for step in steps
+        for turn in step.turns
+        for ran in turn.ran
+        if ran.effects and ran.sent_at_utc is not None and ran.outcome not in NOT_SENT
+    )
+    return tuple(
+        tool for tool in dict.fromkeys(called) if spec is None or {tool, tool.partition(".")[0]} & set(spec.tools)
     )
 
 

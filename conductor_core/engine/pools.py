@@ -16,6 +16,8 @@ from conductor_core.privacy.masking import GONE, TYPED_KEY, TypedKeys, has_key
 from conductor_core.providers.model_files import check_spec
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
+from conductor_core.tools.allowed import allow, refusal
+from conductor_core.tools.servers import open_server
 from conductor_core.workers.pool_file import PoolFile
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from conductor_core.workflow.validation import ImagesGiven
@@ -73,7 +75,8 @@ class Pool:
         specs = tuple(
             spec.model_copy(update={"params": {**spec.params, **params.get(spec.name, {})}}) for spec in self.specs
         )
-        return reopen_pool(self.info.model_copy(update={"workers": specs}), settings, seed=self.seed)
+        opened = reopen_pool(self.info.model_copy(update={"workers": specs}), settings, seed=self.seed)
+        return replace(opened, tool_servers=self.tool_servers)
 
     @property
     def asks_typed_keys(self) -> bool:
@@ -142,7 +145,9 @@ def pool_info(ref: str | PoolInfo, settings: Settings, excluded: tuple[str, ...]
     Raises: PoolInvalid; BadInput for an unknown name in ``excluded``, or a worker that ``open_worker`` refuses.
     """
     if isinstance(ref, str):
-        ref = PoolInfo(name=_name(ref), workers=read_specs(ref, settings))
+        read = read_pool(ref, settings)
+        allow(read.tools, settings.data_folder)
+        ref = PoolInfo(name=_name(ref), workers=read.workers, tools=read.tools)
     for spec in ref.workers:
         check_spec(spec, settings.key_variables)
     return ref.without(excluded)
@@ -161,17 +166,20 @@ def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
     Raises: PoolInvalid, with every fault of the file.
     """
     read = read_pool(ref, settings)
+    allow(read.tools, settings.data_folder)
     opened = reopen_pool(PoolInfo(name=_name(ref), workers=read.workers), settings, seed=seed)
     return replace(
         opened,
+        tool_servers={spec.name: open_server(spec) for spec in read.tools},
         on_incomplete=read.on_incomplete or settings.on_incomplete,
         give_question=settings.give_question if read.give_question is None else read.give_question,
     )
 
 
 def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) -> Pool:
-    """Opens the workers of an earlier run as they were recorded.
+    """Opens the workers and tool servers of an earlier run as they were recorded.
 
+    A tool server that no pool file of this machine named is not reached: it offers nothing, and says why.
     Raises: BadInput for a worker with a key in its fields, or in a variable that does not look like a key's.
     """
     seed = settings.seed if seed is None else seed
@@ -183,6 +191,7 @@ def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) 
         excluded=info.excluded,
         on_incomplete=settings.on_incomplete,
         give_question=settings.give_question,
+        tool_servers={spec.name: open_server(spec, refusal=refusal(spec, settings.data_folder)) for spec in info.tools},
     )
 
 

@@ -20,7 +20,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from conductor_core.chat.messages import (
@@ -42,10 +42,12 @@ from conductor_core.chat.messages import (
     identity_of,
     images_in,
 )
+from conductor_core.chat.tools import allowed
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.pools import images_given
 from conductor_core.errors import BadInput, ContentMissing
+from conductor_core.run.events import ToolsListed
 from conductor_core.run.request import Overrides
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.run.values import Limits, Path, SharedOutput, ToolTurn
@@ -435,6 +437,7 @@ class StepInputs:
 
     Attributes:
         given: what is asked. trace: of the run; None: there is none yet. A client may tell it other things meanwhile.
+        known: what the pool's tool servers offered before there was a trace.
         workers: by name, in the order of the Conductor's ordinals, without those that the run excludes.
         seed: of the run. pool_seed: of the simulated workers.
     """
@@ -446,6 +449,7 @@ class StepInputs:
     seed: int
     pool_seed: int
     trace: RunTrace | None = None
+    known: Mapping[str, ToolsListed] = field(default_factory=dict)
 
     @property
     def asked(self) -> Asked:
@@ -492,8 +496,8 @@ class StepInputs:
             gives_answer = in_answer and index == (len(workflow.steps) - 1 if chosen is None else chosen)
             turns = overrides.turns_at(path)
             context = build(self.asked, workflow, index, answers, round_path, turns, gives_answer=gives_answer)
-            terms = self.asked.terms_of(answers=gives_answer)
             spec = self.workers[step.agent]
+            terms = self._with_tools(self.asked.terms_of(answers=gives_answer), spec)
             identity = worker_identity(spec, context.messages, self.pool_seed, own_seed, terms)
             return StepInput(context, identity, terms=terms)
         # As in the paper the inner Conductor call sees the task, the parent's plan (with it this step's instruction)
@@ -515,3 +519,12 @@ class StepInputs:
         bounds = self.limits.max_steps, self.limits.max_depth - len(round_path) - 1, self.seed
         identity = recursion_identity(self.conductor, parent, self.asked, agents, step.instruction, bounds, own_seed)
         return StepInput(context, identity, parent, last)
+
+    def _with_tools(self, terms: CallTerms, spec: WorkerSpec) -> CallTerms:
+        """Adds the tools of the pool that a worker may call. One of the client's of the same name comes first."""
+        if not spec.tools or self.asked.terms.choice == "none":
+            return terms
+        listings = (self.known if self.trace is None else self.trace.listings).values()
+        own = {tool.name for tool in terms.tools}
+        more = tuple(tool.spec for tool in allowed(spec, (each.listing for each in listings)))
+        return terms.model_copy(update={"tools": (*terms.tools, *(tool for tool in more if tool.name not in own))})

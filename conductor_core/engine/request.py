@@ -1,16 +1,17 @@
 """Requests that build on something else: the settings, or an earlier run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from conductor_core.chat.messages import INCOMPLETE
+from conductor_core.chat.messages import INCOMPLETE, ToolCall, ToolResultPart
+from conductor_core.chat.tools import NOT_SENT
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Caller, Door
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.events import RunCreated
-from conductor_core.run.request import Given, Overrides, RunRequest
+from conductor_core.run.request import Given, GivenTurns, Overrides, RunRequest
 from conductor_core.run.trace import ReusedFrom, RunTrace, StepTrace
-from conductor_core.run.values import Limits, Path
+from conductor_core.run.values import Limits, Path, ToolRun, ToolTurn
 from conductor_core.settings import SHIPPED, Settings
 from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
@@ -150,7 +151,8 @@ def resume_of(source: RunTrace, *before: RunTrace, door: Door) -> RunRequest:
     plan = next((plan for plan in plans if plan is not None), source.workflow)
     taken_up = tuple(each.run_id for each in before)
     more = {"plan_only": source.plan_only, "taken_up": taken_up, "resumed": True}
-    more |= {"plan_temperature": source.plan_temperature, "overrides": overrides_from(source)}
+    overrides = with_turns(overrides_from(source), turns_to_go_on_from(source))
+    more |= {"plan_temperature": source.plan_temperature, "overrides": overrides}
     return rerun_of(source, plan, door=door).model_copy(update=more)
 
 
@@ -171,8 +173,7 @@ class EarlierAnswers:
         before: runs that ``trace`` took up. It may have ended before it had taken over all of their answers.
         resumed: whether ``trace`` is resumed where it stopped.
         """
-        # One that failed over such an answer would only fail again.
-        goes_on = resumed and trace is not None and trace.status in ("interrupted", "cancelled")
+        takes_all = resumed and trace is not None and goes_on(trace)
         self._answers: dict[str, list[StepTrace]] = {}
         self._rounds: dict[str, Workflow] = {}
         self._taken: set[Path] = set()
@@ -184,7 +185,7 @@ class EarlierAnswers:
             if step.identity is None:
                 continue
             known = self._answers.get(step.identity, [])
-            if (whole(step) or (goes_on and (step.answered or step.status in INCOMPLETE))) and all(
+            if (whole(step) or (takes_all and (step.answered or step.status in INCOMPLETE))) and all(
                 each.path != step.path for each in known
             ):
                 self._answers[step.identity] = [*known, step]
@@ -213,6 +214,12 @@ class EarlierAnswers:
     def inner_workflow(self, identity: str) -> Workflow | None:
         """Returns the inner workflow of a recursion that did not finish, so that it is not written again."""
         return self._rounds.get(identity)
+
+
+def goes_on(source: RunTrace) -> bool:
+    """Whether a run that resumes ``source`` keeps its incomplete answers. One that failed over such an answer would
+    only fail again."""
+    return source.status in ("interrupted", "cancelled")
 
 
 def whole(step: StepTrace) -> bool:
@@ -258,3 +265,53 @@ def origin(source: RunTrace, step: StepTrace) -> ReusedFrom:
     if step.reused_from is not None and source.imported is None:
         return step.reused_from
     return ReusedFrom(run_id=source.run_id, path=step.path, imported=source.imported is not None)
+
+
+# Tools that a step called before its run ended.
+
+UNKNOWN_RESULT = (
+    "It is not known whether this call was carried out: the program ended while it was under way. It has effects, so "
+    "it was not repeated."
+)
+_NOT_BEGUN = "This call was not carried out: the program ended first. Call the tool again if it is still needed."
+
+
+def turns_to_go_on_from(source: RunTrace) -> tuple[GivenTurns, ...]:
+    """Returns the turns with which the unfinished steps of a run begin where it is resumed, so that no call of a tool
+    is made, and no turn of a worker is paid, twice."""
+    kept = INCOMPLETE if goes_on(source) else frozenset()
+    given = (
+        (step, (*source.overrides.turns_at(step.path), *map(_completed, step.turns)))
+        for step in source.walk()
+        if step.turns and not step.answered and step.status not in kept
+    )
+    return tuple(GivenTurns(step=step.path[0], below=step.path[1:], turns=turns) for step, turns in given)
+
+
+def with_turns(overrides: Overrides, turns: Sequence[GivenTurns]) -> Overrides:
+    """Returns ``overrides`` in which these turns take the place of those of the same steps."""
+    at = {(each.step, each.below) for each in turns}
+    kept = (each for each in overrides.turns if (each.step, each.below) not in at)
+    return overrides.model_copy(update={"turns": (*kept, *turns)})
+
+
+def _completed(turn: ToolTurn) -> ToolTurn:
+    """Returns a turn with results for all calls: what is not known is said to the worker."""
+    if turn.results is not None:
+        return turn
+    missing = [_missing(call, turn.ran_of(call.call_id)) for call in turn.open_calls]
+    ran = tuple(
+        each if each.outcome is not None else each.model_copy(update={"outcome": "unknown"}) for each in turn.ran
+    )
+    return turn.model_copy(update={"ran": ran}).with_results(missing)
+
+
+def _missing(call: ToolCall, ran: ToolRun | None) -> ToolResultPart:
+    text = UNKNOWN_RESULT if ran is not None and ran.effects else _NOT_BEGUN
+    return ToolResultPart(call_id=call.call_id, text=text, is_error=True)
+
+
+def acted(step: StepTrace) -> tuple[str, ...]:
+    """Returns the tools with effects that a step called, as ``SERVER.TOOL``, each once."""
+    ran = (each for turn in step.turns for each in turn.ran if each.effects and each.outcome not in NOT_SENT)
+    return tuple(dict.fromkeys(f"{each.server}.{each.tool}" for each in ran))

@@ -19,6 +19,7 @@ from conductor_core.engine.prompts import Answer, Asked, ReadContent, StepInputs
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.request import EarlierAnswers, ReadTrace
 from conductor_core.engine.scheduler import HELD, Failure, Held, RoundRunner
+from conductor_core.engine.tool_calls import ToolCalls
 from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.privacy import masking
 from conductor_core.run import events as ev
@@ -106,6 +107,7 @@ class Engine:
             pool_seed=pool.seed,
         )
         rules = GateRules(request.gates, inputs, self._settings.plan_max_tokens)
+        approvals = Approvals(recorder, rules, inputs, checked.earlier if request.resumed else ())
         state = RunState(
             request=request,
             settings=self._settings,
@@ -116,7 +118,8 @@ class Engine:
             budget=Budget(request.limits, trace),
             source=EarlierAnswers(*checked.earlier, resumed=request.resumed),
             concurrency=self._concurrency,
-            approvals=Approvals(recorder, rules, inputs, checked.earlier if request.resumed else ()),
+            approvals=approvals,
+            tools=ToolCalls(recorder, approvals, pool.tool_servers, checked.earlier),
             on_incomplete=checked.created.on_incomplete,
             cap=checked.cap,
             read_content=self._read_content,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from conductor_core.chat.messages import IN_WORDS, INCOMPLETE, ParentPlan, Usage
 from conductor_core.engine.calls import RunState
 from conductor_core.engine.planner import ask_conductor, use_given
-from conductor_core.engine.pools import also_missing
+from conductor_core.engine.pools import also_missing, with_fallbacks
 from conductor_core.engine.prompts import Answer, StepInput, digest_text
 from conductor_core.engine.step import StepCall
 from conductor_core.errors import ConductorError, WorkerRefused, codes_of
@@ -132,6 +132,7 @@ class RoundRunner:
         self._asked_for = False
         if self._denied:
             return []
+        await self._list_tools()
         for index in self._waiting:
             if (given := self._overrides.output_at((index,))) is not None:
                 self._give(given)
@@ -155,6 +156,12 @@ class RoundRunner:
             else:
                 self._asked_for = True
         return ready
+
+    async def _list_tools(self) -> None:
+        """Asks the tool servers of the workers that may be called what they offer: a step's identity covers it."""
+        workers = {spec.name: spec for spec in self._state.pool.specs}
+        agents = {self._workflow.steps[index].agent for index in self._waiting} & workers.keys()
+        await self._state.tools.list_for(spec for agent in sorted(agents) for spec in with_fallbacks(agent, workers))
 
     def _reusable(self) -> tuple[int, StepInput, StepTrace] | None:
         """Returns the first step that waits for nothing and has a recorded answer."""
@@ -244,7 +251,9 @@ class RoundRunner:
         state, step, path = self._state, self._workflow.steps[index], (*self._path, index)
         if step_input.parent is not None:
             return await _Recursion(state, path, step, step_input, step_input.parent).run()
-        return HELD if await StepCall(state, path, step, step_input).run() == "waits" else None
+        while (ended := await StepCall(state, path, step, step_input).run()) == "called":
+            state.budget.check()
+        return HELD if ended == "waits" else None
 
 
 class _Recursion:

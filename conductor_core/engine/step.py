@@ -1,6 +1,7 @@
 """Carries out one step: calls its worker, streams the answer, repeats failed calls, records the end.
 
-A worker that calls the client's tools ends a turn of the step. The step waits, and goes on with what they brought.
+A worker that calls tools ends a turn of the step. What tool servers of the pool are to do is done at once; for the
+client's tools the step waits. Then it goes on with what they brought.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from conductor_core.chat.messages import (
     WorkerSpec,
 )
 from conductor_core.chat.progress import Progress, watching
+from conductor_core.chat.tools import MOST_TOOL_TURNS
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
 from conductor_core.engine.answer_form import StopTexts, correction, form_fault
 from conductor_core.engine.budgets import LiveCall, longest_usd
@@ -38,6 +40,7 @@ from conductor_core.errors import (
     WorkerRefused,
     WorkerStreamCut,
     WorkerTimedOut,
+    WorkerToolsAway,
 )
 from conductor_core.privacy import masking
 from conductor_core.run import events as ev
@@ -103,19 +106,33 @@ class StepCall:
 
     @property
     def _terms(self) -> CallTerms:
-        """What the worker is asked beside its messages. A tool is demanded in the first turn only."""
+        """What the worker is asked beside its messages. A tool is demanded in the first turn only.
+
+        A fallback is offered what the step's own worker is, as far as it may call that itself.
+        """
         terms = self._step_input.terms
+        if self._other is not None and (own := self._own_tools):
+            allowed = self._state.tools.of_worker(self._spec)
+            tools = tuple(tool for tool in terms.tools if tool.name not in own or tool.name in allowed)
+            terms = terms.model_copy(update={"tools": tools})
         turns = self._trace.turns
         again = terms.choice not in ("auto", "none") and turns and turns[-1].anew is None
         return terms.model_copy(update={"choice": "auto"}) if again else terms
 
-    async def run(self) -> Literal["ended", "waits"]:
-        """Returns ``waits`` if the worker called tools whose results are not there.
+    @property
+    def _own_tools(self) -> frozenset[str]:
+        """The names of the tools that the pool's tool servers carry out for the step, and not the client."""
+        client = {tool.name for tool in self._recorder.trace.tools}
+        return frozenset(self._state.tools.of_worker(self._state.pool.workers[self._step.agent].spec)) - client
+
+    async def run(self) -> Literal["ended", "called", "waits"]:
+        """Returns ``called`` if the worker called tools: call it again, on a new object, to carry them out and go on.
+        ``waits``: results of tools are not there, and somebody else has to bring them or to admit the call.
 
         If cancelled, closes the connection and keeps what has streamed. Raises: StoreError, LimitReached.
         """
-        if self._trace.open_calls:
-            return "waits"
+        if self._trace.turn_is_open:
+            return "called" if await self._state.tools.carry_out(self._path) else "waits"
         try:
             while True:
                 self._calls += 1
@@ -142,8 +159,7 @@ class StepCall:
                     await self._fail(name, masking.known().text(message), self._spent(None))
                     return "ended"
                 if self._calls_tools(finished):
-                    await self._call_tools(finished)
-                    return "waits"
+                    return await self._call_tools(finished)
                 reasoning = "".join(self._reasoning) if self._moved else None
                 brought = _Brought(finished, "".join(self._text), self._other, reasoning)
                 if await self._in_another_form(brought) or await self._better_than(brought):
@@ -203,6 +219,8 @@ class StepCall:
         await self._budget.room(self._path, most_usd)
         if not self._begun:
             await self._start()
+        if (fault := self._state.tools.fault(self._spec)) is not None:
+            raise WorkerToolsAway(f"worker {self._spec.name} was not asked: {fault}")
         messages = await self._messages()
         self._begin_attempt()
         self._live = self._budget.begin_call(self._path, self._input_tokens, price, most_usd)
@@ -265,11 +283,16 @@ class StepCall:
         ended = finished.finish_reason in ("tool_calls", "stop", "other") and not finished.refusal
         return ended and bool(finished.tool_calls) and all(call.name in offered for call in finished.tool_calls)
 
-    async def _call_tools(self, finished: Finished) -> None:
-        """Records the calls, durably: only then may a client learn of them."""
+    async def _call_tools(self, finished: Finished) -> Literal["ended", "called"]:
+        """Records the calls, durably: only then may anybody learn of them."""
         usage = finished.usage or self._live.usage
+        if self._turns >= MOST_TOOL_TURNS:
+            message = f"worker {self._spec.name} called tools {self._turns} times in this step without an answer"
+            await self._fail("TooManyToolCalls", message, usage, finished.cost_usd)
+            return "ended"
         cost_usd = self._cost(usage, finished.cost_usd)
         self._budget.settle(self._path, cost_usd)
+        own = self._own_tools
         first = self._recorder.trace.tools_called
         calls = tuple(
             call.model_copy(update={"call_id": tool_call_id(self._recorder.run_id, first + place)})
@@ -283,6 +306,7 @@ class StepCall:
                 text="".join(self._text),
                 reasoning="".join(self._reasoning) if self._moved else None,
                 calls=calls,
+                ours=tuple(call.call_id for call in calls if call.name in own),
                 agent=self._other,
                 model=finished.model,
                 usage=usage,
@@ -292,6 +316,13 @@ class StepCall:
                 weights=finished.weights,
             ),
         )
+        return "called"
+
+    @property
+    def _turns(self) -> int:
+        """How often the step called tools of the pool so far, in the run that it goes on from, too."""
+        before = self._recorder.trace.overrides.turns_at(self._path)
+        return sum(bool(turn.ours) for turn in (*before, *self._trace.turns))
 
     def _form_fault(self, brought: _Brought) -> str | None:
         if brought.finished.ending(brought.output) not in ("completed", "cut"):

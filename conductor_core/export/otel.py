@@ -28,12 +28,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from conductor_core import __version__
 from conductor_core.chat.messages import ImagePart, Message, TextPart, Usage, WorkerSpec, parts_of
+from conductor_core.chat.tools import NOT_SENT
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.privacy import masking
 from conductor_core.providers.servers import UNKNOWN_HOST, host_of, server_of
@@ -41,7 +42,7 @@ from conductor_core.run import events as ev
 from conductor_core.run.events import FINAL_KINDS, Event, EventSink, FinalEvent, RunCreated, RunTaken, TracesTo
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace, fold
-from conductor_core.run.values import label
+from conductor_core.run.values import ToolTurn, label
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
@@ -57,6 +58,8 @@ OPERATION: Final = "gen_ai.operation.name"
 WORKFLOW: Final = "gen_ai.workflow.name"
 CONVERSATION: Final = "gen_ai.conversation.id"
 AGENT: Final = "gen_ai.agent.name"
+TOOL: Final = "gen_ai.tool.name"
+TOOL_CALL: Final = "gen_ai.tool.call.id"
 PROVIDER: Final = "gen_ai.provider.name"
 MODEL: Final = "gen_ai.request.model"
 STREAM: Final = "gen_ai.request.stream"
@@ -272,7 +275,7 @@ class _Reading:
         """Yields the calls of a step. A retry belongs to its call; a fallback is a call of another model."""
         call = self._call(f"{label(step.path)} 0", step.agent, within.span_id, first.at_utc)
         call.attributes[INPUT] = _input(first.messages)
-        number = 0
+        number, turns = 0, 0
         for event in events:
             if isinstance(event, ev.StepRetried):
                 call.failed.append(_failed(event.at_utc, event.attempt, event.error_code))
@@ -291,17 +294,15 @@ class _Reading:
                 call.attributes |= _present(
                     {MODEL_ANSWERED: event.model, FINISH: ("tool_calls",), "conductor.tools_called": names}
                 )
-                returned = next(
-                    (e for e in self._events if isinstance(e, ev.ToolReturned) and e.at_ms >= event.at_ms), None
-                )
-                if returned is None:
+                turn, turns = step.turns[turns], turns + 1
+                yield from self._tools(turn, within)
+                if turn.results is None or turn.returned_at_utc is None:
                     break
                 yield call
                 number += 1
                 agent = event.agent or step.agent
-                call = self._call(f"{label(step.path)} {number}", agent, within.span_id, returned.at_utc)
-                turns = [turn for turn in step.turns if turn.results is not None][:number]
-                told = tuple(message for turn in turns for message in turn.messages)
+                call = self._call(f"{label(step.path)} {number}", agent, within.span_id, turn.returned_at_utc)
+                told = tuple(message for turn in step.turns[:turns] for message in turn.messages)
                 call.attributes[INPUT] = _input((*first.messages, *told))
             elif isinstance(event, ev.StepCompleted):
                 call.end_utc = event.at_utc
@@ -322,6 +323,29 @@ class _Reading:
         if call.end_utc is None and within.end_utc is not None:
             call.end_utc, call.error = within.end_utc, within.error or step.status
         yield call
+
+    def _tools(self, turn: ToolTurn, within: Span) -> Iterator[Span]:
+        """Yields the calls of a turn that left for tool servers of the pool."""
+        for ran in turn.ran:
+            if ran.sent_at_utc is None or ran.outcome in NOT_SENT:
+                continue
+            span = self._span(f"tool {ran.call_id}", f"execute_tool {ran.tool}", within.span_id, ran.sent_at_utc)
+            if ran.outcome is None:
+                span.end_utc, span.error = within.end_utc, within.error
+            else:
+                span.end_utc = ran.sent_at_utc + timedelta(milliseconds=ran.duration_ms or 0.0)
+                span.error = None if ran.outcome == "returned" else ran.outcome
+            span.attributes |= _present(
+                {
+                    OPERATION: "execute_tool",
+                    TOOL: ran.tool,
+                    TOOL_CALL: ran.call_id,
+                    "conductor.tool.server": ran.server,
+                    "conductor.tool.effects": ran.effects,
+                    "conductor.tool.outcome": ran.outcome,
+                }
+            )
+            yield span
 
     def _call(self, place: str, agent: str, parent: int, at_utc: datetime) -> Span:
         trace = self._trace

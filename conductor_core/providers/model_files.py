@@ -14,7 +14,7 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 from urllib.parse import urlsplit
@@ -285,7 +285,8 @@ class Reading:
         file: what such a file is called. beside: the folder that relative paths start from.
         known: keys that must not be in it. key_variables: names that ``api_key_env`` may give though they do not look
             like a key's.
-        names: of all models of the file, as they are written.
+        names: of all models of the file, as they are written. others: the tables of its other kinds, as they are
+            written.
     """
 
     file: str
@@ -293,6 +294,7 @@ class Reading:
     known: Collection[str]
     key_variables: Collection[str]
     names: Sequence[object]
+    others: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
 
 
 def without_fault(value: Any, fault: str | None) -> Any:
@@ -352,12 +354,14 @@ class ModelFile(Frozen):
 
     Attributes:
         file, table: the names of such a file and of its tables. needs: what a file without tables lacks.
-        key: the field that is unique among the tables.
+        others: the names of tables of other kinds, which a file need not have.
+        key: the field that is unique among the tables of each kind.
         invalid: the error that carries all faults.
     """
 
     file: ClassVar[str]
     table: ClassVar[str]
+    others: ClassVar[tuple[str, ...]] = ()
     key: ClassVar[str] = "name"
     needs: ClassVar[str]
     invalid: ClassVar[type[ModelsInvalid]]
@@ -396,29 +400,36 @@ def parse_model_file(
         document = read_toml(text)
     except NotToml as error:
         return None, [f"{error.place}not TOML: {one_line(error.what, limit=120)}"]
-    tables = document.get(form.table, [])
-    listed = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
-    names = [table.get(form.key) for table in tables] if listed else []
-    faults = list(_repeated_names(names, form))
-    if not listed:
-        faults.append(((form.table,), f"must be [[{form.table}]] tables, with double brackets"))
+    faults: list[tuple[Loc, str]] = []
+    written: dict[str, list[Mapping[str, object]]] = {}
+    for kind in (form.table, *form.others):
+        tables = document.get(kind, [])
+        listed = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
+        written[kind] = tables if listed else []
+        faults += _repeated_names(kind, [table.get(form.key) for table in written[kind]], form)
+        if not listed:
+            faults.append(((kind,), f"must be [[{kind}]] tables, with double brackets"))
+    names = [table.get(form.key) for table in written[form.table]]
     read = None
     try:
-        context = Reading(form.file, beside, environment_keys(), key_variables, names)
+        others = {kind: written[kind] for kind in form.others}
+        context = Reading(form.file, beside, environment_keys(), key_variables, names, others)
         read = form.model_validate(document, strict=True, context=context)
     except ValidationError as error:
-        faults += [
-            (each["loc"], in_words(each, form)) for each in error.errors() if names or each["loc"][0] != form.table
-        ]
-    places = _Places(text, form.table)
-    told = sorted((places.line(loc), number, f"{_written(loc)}: {fault}") for number, (loc, fault) in enumerate(faults))
-    if listed and not tables:
+        without = [kind for kind, tables in written.items() if not tables]
+        faults += [(each["loc"], in_words(each, form)) for each in error.errors() if each["loc"][0] not in without]
+    places = {kind: _Places(text, kind) for kind in written}
+    told = sorted(
+        (places.get(str(loc[0]), places[form.table]).line(loc), number, f"{_written(loc)}: {fault}")
+        for number, (loc, fault) in enumerate(faults)
+    )
+    if document.get(form.table, []) == []:
         told.append((0, len(told), f"no [[{form.table}]]: {form.needs}"))
     return None if told else read, [f"line {line}, {fault}" if line else fault for line, _, fault in told]
 
 
-def _repeated_names(names: list[object], form: type[ModelFile]) -> Iterator[tuple[Loc, str]]:
-    table, key = form.table, form.key
+def _repeated_names(table: str, names: list[object], form: type[ModelFile]) -> Iterator[tuple[Loc, str]]:
+    key = form.key
     first: dict[str, int] = {}
     for index, name in enumerate(names):
         if isinstance(name, str) and name.strip():
@@ -465,9 +476,10 @@ def _unknown(key: str, table: type[BaseModel], form: type[BaseModel]) -> str:
     if is_secret_name(key):
         return f"a key does not belong in a {file}; put it in an environment variable and name that in api_key_env"
     if issubclass(table, ModelFile):
-        options = [name for name in known if name != table.table]
+        options = [name for name in known if name not in (table.table, *table.others)]
         only = f"tables, and before them {' and '.join(options)}" if options else "tables only"
-        return f"unknown key; a {file} holds [[{table.table}]] {only}"
+        kinds = " and ".join(f"[[{kind}]]" for kind in (table.table, *table.others))
+        return f"unknown key; a {file} holds {kinds} {only}"
     return f"unknown key; known are {', '.join(known)}"
 
 
@@ -528,6 +540,7 @@ class _Places:
                     table.setdefault(found[1], number)
                 elif self._HEADER.match(line):
                     self._top.setdefault(line.strip(" \t[]").split(".")[0], number)
+                    table = {}  # its keys belong to no table of this name
                 elif found := self._KEY.match(line):
                     table.setdefault(found[1], number)
             for quote in re.findall(r'"""|\'\'\'', line):
@@ -535,8 +548,10 @@ class _Places:
 
     def line(self, loc: Loc) -> int:
         """Returns the line of a place, or of its table; 0 if it has none."""
-        if len(loc) < 3:
+        if len(loc) == 1:
             return self._top.get(str(loc[0]), 0)
-        _, index, key, *_ = loc
+        _, index, *keys = loc
         table = int(index)
-        return self._tables[table].get(str(key), self._headers[table]) if table < len(self._tables) else 0
+        if table >= len(self._tables):
+            return 0
+        return self._tables[table].get(str(keys[0]), self._headers[table]) if keys else self._headers[table]

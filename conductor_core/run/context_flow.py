@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import Literal
 
 from conductor_core.chat.messages import Message, TextPart, images_in, parts_of
+from conductor_core.chat.tools import NOT_SENT
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
-from conductor_core.run.egress import TRACES, servers_by_agent
+from conductor_core.run.egress import TRACES, servers_by_agent, tool_server
 from conductor_core.run.trace import RoundTrace, RunTrace, StepStatus, StepTrace
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Frozen, gets_task
@@ -136,9 +137,24 @@ class ServerContext(Frozen):
     received: tuple[Received, ...]
 
 
+class ToolServerContext(Frozen):
+    """A tool server of the pool that was sent calls. Their arguments may hold any text that the worker saw.
+
+    Attributes:
+        host: empty: the Python sandbox.
+        tools: as ``files.write``. calls: how many were sent there in this run.
+    """
+
+    provider: str
+    host: str
+    tools: tuple[str, ...]
+    calls: int
+
+
 class ContextFlow(Frozen):
     """Attributes:
     servers: those that were asked, in the order in which they were; then receivers of traces.
+    tool_servers: in the order in which they were first called.
     of_file: whether only an imported file says all this.
     """
 
@@ -147,6 +163,7 @@ class ContextFlow(Frozen):
     simulated: bool
     rounds: tuple[RoundContext, ...]
     servers: tuple[ServerContext, ...]
+    tool_servers: tuple[ToolServerContext, ...] = ()
     of_file: bool = False
 
 
@@ -159,6 +176,7 @@ def context_flow(trace: RunTrace) -> ContextFlow:
         simulated=trace.simulated,
         rounds=rounds,
         servers=_servers(trace, rounds),
+        tool_servers=_tool_servers(trace),
         of_file=trace.imported is not None and not trace.imported.recorded,
     )
 
@@ -349,6 +367,22 @@ def _servers(trace: RunTrace, rounds: Sequence[RoundContext]) -> tuple[ServerCon
         for server, names in agents.items()
     )
     return (*asked, *_receivers_of_traces(trace))
+
+
+def _tool_servers(trace: RunTrace) -> tuple[ToolServerContext, ...]:
+    specs = {spec.name: spec for spec in trace.pool.tools}
+    names: dict[tuple[str, str], list[str]] = {}
+    turns = (turn for step in trace.walk() if step.reused_from is None for turn in step.turns)
+    for ran in (ran for turn in turns for ran in turn.ran):
+        if ran.sent_at_utc is None or ran.outcome in NOT_SENT:
+            continue
+        listed = trace.listings.get(ran.server)
+        server = tool_server(specs.get(ran.server), None if listed is None else listed.listing)
+        names.setdefault(server, []).append(f"{ran.server}.{ran.tool}")
+    return tuple(
+        ToolServerContext(provider=provider, host=host, tools=tuple(dict.fromkeys(called)), calls=len(called))
+        for (provider, host), called in names.items()
+    )
 
 
 def _receivers_of_traces(trace: RunTrace) -> Iterator[ServerContext]:

@@ -4,6 +4,10 @@ A call counts from the event that was durable before a byte left. So a call that
 cannot say how much of it arrived. After a failed call, an event announces the next one, perhaps after a wait. That call
 is ``announced`` until an event shows that it began.
 
+A call of a tool server of the pool counts from ``tool.sent``, with its arguments, unless its ``tool.ran`` says that
+nothing was sent. What it brought counts as received by the worker's next call. The Python sandbox is no server: its
+program runs on this machine without a network, so its calls have no host, as those of a model in this process.
+
 OpenTelemetry traces of the run count as one call to each server that they went to, from the event that was durable
 before the first of them left.
 """
@@ -13,11 +17,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from conductor_core.chat.messages import ConductorInfo, Message, ToolCallPart, Usage
-from conductor_core.providers.servers import provider_of, sent_beside, server_of
+from conductor_core.chat.messages import ConductorInfo, Message, ToolCallPart, ToolResultPart, Usage
+from conductor_core.chat.tools import NOT_SENT, ToolListing, ToolOutcome, ToolServerSpec
+from conductor_core.providers.servers import UNKNOWN_HOST, host_of, provider_of, sent_beside, server_of
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
-from conductor_core.run.values import Path, PoolInfo, ToolTurn
+from conductor_core.run.values import Path, PoolInfo, ToldAnew, ToolTurn
+from conductor_core.text import unescaped
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 
 How = Literal["first", "again", "more_tokens", "fallback"]
@@ -38,13 +44,15 @@ class Call:
             their server.
         at_utc: when the call began, or when the one before it ended.
         of: what it was for. path: of the step; of a plan, that of its round; of traces empty.
+        agent: who was asked; of a tool its name, after that of its server where the pool has one.
         provider: of the pool; ``unknown`` if the pool does not name the worker. host: empty for this process.
         ended: ``running`` while no event tells its end; ``broken off`` if the run ended without one; ``failed``,
             ``rejected`` (a plan that could not be used), or how the answer ended; ``announced``: no event shows that it
-            was made.
+            was made. Of a tool server ``completed``, ``failed`` (the tool said so), ``timed out``, ``broke off`` or
+            ``unknown``.
         cost_usd: None if the price is unknown, or if it broke off.
-        beside: what was sent beside the messages, in texts: of a call its path, model and parameters; of traces all
-            that they held. Empty for this process.
+        beside: what was sent beside the messages, in texts: of a call its path, model and parameters; of a tool its
+            arguments as their escapes read; of traces all that they held. Empty for this process.
     """
 
     event: int
@@ -69,6 +77,8 @@ class Call:
 
 CLIENT = "client"
 """The provider, and the host, of tools that the client of the endpoint carries out; their agent is the tool."""
+MCP = "mcp"
+"""The provider of tool servers of the pool; their host is that of their address, or names the program started here."""
 TRACES = "OpenTelemetry"
 """The agent of traces; their provider is the same in small letters."""
 
@@ -88,6 +98,37 @@ def calls(events: Iterable[Event]) -> list[Call]:
     return [] if reading is None else reading.whole()
 
 
+def tool_server(spec: ToolServerSpec | None, listing: ToolListing | None) -> tuple[str, str]:
+    """Returns the provider and the host of a tool server, by what it was listed as, else as its pool names it."""
+    kind = listing.kind if listing is not None else None if spec is None else spec.kind
+    if kind == "python":
+        return "python", ""
+    where = "" if listing is None else listing.where
+    if not where and spec is not None:
+        where = host_of(spec.url) if kind == "http" else "".join(spec.command[:1])
+    if kind == "stdio":
+        return MCP, f"this machine: {where or 'a program that is not recorded'}"
+    return MCP, where or UNKNOWN_HOST
+
+
+_ENDED: dict[ToolOutcome, str] = {"returned": "completed", "error": "failed"}
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A turn of tools that is not over. ``call``: the one that called them. ``brought``: the results so far."""
+
+    call: Call
+    called: ev.ToolCalled
+    brought: dict[str, ToolResultPart] = field(default_factory=dict)
+    said: str = ""
+    anew: ToldAnew | None = None
+
+    @property
+    def waits_for_client(self) -> bool:
+        return any(each.call_id not in (*self.called.ours, *self.brought) for each in self.called.calls)
+
+
 class _Reading:
     """The calls of one run as far as it has been read."""
 
@@ -95,7 +136,10 @@ class _Reading:
         self._servers = servers_by_agent(created.pool, created.conductor)
         self._beside = _beside(created.pool, created.conductor)
         self._open: dict[_Place, Call] = {}
-        self._wait: dict[Path, tuple[Call, ev.ToolCalled]] = {}
+        self._turns: dict[Path, _Turn] = {}
+        self._tools: dict[tuple[Path, str], Call] = {}
+        self._tool_specs = {spec.name: spec for spec in created.pool.tools}
+        self._listings: dict[str, ToolListing] = {}
         self._own: dict[Path, str] = {}
         self._traces: dict[ev.TracesTo, Call] = {}
         self._told = _Told(created)
@@ -122,9 +166,10 @@ class _Reading:
             case ev.RunTaken():
                 self._trace(number, event)
             case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunInterrupted() | ev.RunDenied():
-                for call in self._open.values():
+                for call in (*self._open.values(), *self._tools.values()):
                     call.ended = "broken off" if call.ended == "running" else call.ended
                 self._open.clear()
+                self._tools.clear()
                 for call in self._traces.values():
                     call.ended = "failed" if event.traces_fault else "completed"
             case ev.PlanStarted() | ev.StepStarted() if event.messages:
@@ -139,10 +184,8 @@ class _Reading:
             case ev.PlanCompleted() | ev.PlanRejected():
                 ended = "completed" if isinstance(event, ev.PlanCompleted) else "rejected"
                 self._end("plan", event.round, ended, event)
-            case ev.ToolCalled():
-                self._call_tools(number, event)
-            case ev.ToolReturned():
-                self._return(number, event)
+            case ev.ToolCalled() | ev.ToolReturned() | ev.ToolsListed() | ev.ToolSent() | ev.ToolRan():
+                self._read_tools(number, event)
             case ev.StepCompleted() | ev.StepFailed():
                 ended = event.ending if isinstance(event, ev.StepCompleted) else "failed"
                 self._end("step", event.path, ended, event)
@@ -170,31 +213,74 @@ class _Reading:
             agent = event.then_agent or self._own.get(event.path, call.agent)
             self._announce(call, event, agent, event.then)
 
+    def _read_tools(
+        self, number: int, event: ev.ToolCalled | ev.ToolReturned | ev.ToolsListed | ev.ToolSent | ev.ToolRan
+    ) -> None:
+        match event:
+            case ev.ToolsListed():
+                self._listings[event.listing.server] = event.listing
+            case ev.ToolCalled():
+                self._call_tools(number, event)
+            case ev.ToolSent():
+                self._send_tool(number, event)
+            case ev.ToolRan():
+                tool = self._tools.pop((event.path, event.result.call_id), None)
+                if tool is not None and event.outcome in NOT_SENT:
+                    self.found.remove(tool)
+                elif tool is not None:
+                    tool.ended = _ENDED.get(event.outcome, event.outcome.replace("_", " "))
+                self._bring(number, event.at_utc, event.path, (event.result,))
+            case ev.ToolReturned():
+                for path, turn in list(self._turns.items()):
+                    if turn.waits_for_client:
+                        turn.said, turn.anew = event.said, event.anew
+                        self._bring(number, event.at_utc, path, event.results)
+
     def _call_tools(self, number: int, event: ev.ToolCalled) -> None:
         """The call ended, and what it gives the client's tools leaves for the client."""
         if (call := self._end("step", event.path, "called tools", event)) is None:
             return
-        self._wait[event.path] = call, event
+        self._turns[event.path] = _Turn(call, event)
         for each in event.calls:
-            given = ToolCallPart(call_id=each.call_id, name=each.name, arguments=each.arguments)
-            said = (Message(role="assistant", content=(given,)),)
-            tool = Call(number, event.at_utc, "tool", event.path, each.name, CLIENT, CLIENT, False, said)
-            tool.ended, tool.cost_usd = "completed", 0.0
-            self.found.append(tool)
+            if each.call_id not in event.ours:
+                given = ToolCallPart(call_id=each.call_id, name=each.name, arguments=each.arguments)
+                self._called(number, event, each.name, (CLIENT, CLIENT), given).ended = "completed"
 
-    def _return(self, number: int, event: ev.ToolReturned) -> None:
-        """Announces the next call of each step that waited. That it was made, another event shows."""
-        results = {result.call_id: result for result in event.results}
-        for path, (call, called) in self._wait.items():
-            brought = tuple(results[each.call_id] for each in called.calls if each.call_id in results)
-            turn = ToolTurn(text=called.text, calls=called.calls, results=brought, said=event.said)
-            before = call.messages if event.anew is None else event.anew.messages(call.messages)
-            if len(brought) != len(called.calls):
-                continue
-            again = self._begin(number, event.at_utc, ("step", path), call.agent, turn.messages, "again")
-            again.messages = (*before, *turn.messages)
-            again.ended = "announced"
-        self._wait.clear()
+    def _send_tool(self, number: int, event: ev.ToolSent) -> None:
+        turn = self._turns.get(event.path)
+        arguments = next((c.arguments for c in turn.called.calls if c.call_id == event.call_id), "") if turn else ""
+        given = ToolCallPart(call_id=event.call_id, name=event.tool, arguments=arguments)
+        server = tool_server(self._tool_specs.get(event.server), self._listings.get(event.server))
+        tool = self._called(number, event, f"{event.server}.{event.tool}", server, given)
+        plain, _ = unescaped(arguments)
+        tool.beside = (plain,) if plain != arguments and server[1] else ()
+        if (lost := self._tools.get((event.path, event.call_id))) is not None:
+            lost.ended = "unknown"  # another process sent it, and ended; this one sends it again
+        self._tools[event.path, event.call_id] = tool
+
+    def _called(
+        self, number: int, event: ev.ToolCalled | ev.ToolSent, tool: str, server: tuple[str, str], given: ToolCallPart
+    ) -> Call:
+        said = (Message(role="assistant", content=(given,)),)
+        call = Call(number, event.at_utc, "tool", event.path, tool, *server, False, said, cost_usd=0.0)
+        self.found.append(call)
+        return call
+
+    def _bring(self, number: int, at_utc: datetime, path: Path, results: Iterable[ToolResultPart]) -> None:
+        """Takes results. With the last one it announces the step's next call. That it was made, another event shows."""
+        if (turn := self._turns.get(path)) is None:
+            return
+        called = turn.called.calls
+        wanted = {each.call_id for each in called}
+        turn.brought |= {result.call_id: result for result in results if result.call_id in wanted}
+        if len(turn.brought) != len(called):
+            return
+        del self._turns[path]
+        brought = tuple(turn.brought[each.call_id] for each in called)
+        told = ToolTurn(text=turn.called.text, calls=called, results=brought, said=turn.said).messages
+        before = turn.call.messages if turn.anew is None else turn.anew.messages(turn.call.messages)
+        again = self._begin(number, at_utc, ("step", path), turn.call.agent, (*before, *told), "again")
+        again.ended = "announced"
 
     def _begin(
         self, number: int, at_utc: datetime, place: _Place, agent: str, messages: tuple[Message, ...], how: How
@@ -278,6 +364,8 @@ class _Told:
             case ev.StepCompleted():
                 self._add(event.output, event.reasoning or "")
                 self._names |= {event.model or "": None} | {tool.name: None for tool in event.tool_calls}
+            case ev.ToolSent():
+                self._names |= {event.server: None, event.tool: None}
             case ev.RunCompleted():
                 self._add(event.answer or "")
 

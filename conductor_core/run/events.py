@@ -509,8 +509,9 @@ class StepRetried(RunEvent):
 class ToolsListed(RunEvent):
     """What a tool server of the pool offered, before the first step that may call it is asked.
 
-    A server is listed again only if it could not be reached before. ``recorded``: the server cannot be reached, and the
-    tools are those of the run whose answers this one reuses; none of them can be called.
+    A server is listed again only if it could not be reached before. ``recorded``: the tools are those of the run whose
+    answers this one reuses. Then the listing's fault says that the server cannot be reached, so that none of them can
+    be called; without a fault the run resumes that one, and the server was not asked again.
     """
 
     kind: Literal["tools.listed"] = "tools.listed"

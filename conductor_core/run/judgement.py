@@ -12,6 +12,8 @@ from conductor_core.workflow.model import Frozen
 Mark = Literal["right", "wrong", "better", "same", "worse"]
 """``better``, ``same`` and ``worse`` compare the run with ``Verdict.compared_with``."""
 By = Literal["person", "grader", "judge"]
+Judged = Literal["right", "wrong", "unjudged", "noted"]
+"""What can be asked of a run: what counts of its answer, or that it has a note, also on a step."""
 MARKS: tuple[Mark, ...] = get_args(Mark)
 JUDGES: tuple[By, ...] = get_args(By)
 MOST_NOTE = 4000
@@ -84,5 +86,12 @@ class Judgement(Verdict, Caused):
     at_utc: AwareDatetime
 
     @property
+    def judge_in_words(self) -> str:
+        """Who it was: a person's name; of others what they are, too."""
+        name = "somebody" if self.actor is None else self.actor.short
+        return name if self.by == "person" else f"{self.by} {name}"
+
+    @property
     def judge(self) -> str:
+        """See ``judge_of``."""
         return judge_of(self.by, self.caller)

@@ -58,7 +58,7 @@ class Digests:
         return value
 
     def _field(self, name: str, value: Any) -> Any:
-        if name in _OF_MORE and isinstance(value, str):
+        if name in _OF_MORE and isinstance(value, str) and not _CALL_ID.fullmatch(value):
             return self._other(value)
         if name == "output_sha256" and isinstance(value, str):
             return self._of_output(value)
@@ -82,12 +82,23 @@ MARK = "[redacted]"
 """Stands in a text where a passage was hidden."""
 _OURS = """
 kind run_id source_run_id parent_run_id taken_up carried_from at_utc created_at_utc identity sha256 output_sha256
-called_at_utc returned_at_utc prompt_sha256 media_type role source provider status topology finish_reason ending then
-how door of error_code app_version code field device dtype precision usd_per_mtok api_key_env accepts on_incomplete
-gates rules
+called_at_utc returned_at_utc sent_at_utc prompt_sha256 media_type role source provider status topology finish_reason
+ending then how door of error_code app_version code field device dtype precision usd_per_mtok api_key_env token_env
+accepts on_incomplete gates rules outcome
 """
 STRUCTURE = frozenset(_OURS.split())
 """Fields that a program reads and no model writes."""
+_CALL_ID = re.compile(r"call_[0-9a-f]{28}_[0-9]{1,9}")
+"""What ``tool_call_id`` makes. Events and approvals of a call are found by it, so it is kept."""
+
+
+def is_structure(name: str, value: object) -> bool:
+    """Whether a program reads the value of the field ``name``, and no person or model wrote it."""
+    if name == "ours":
+        return isinstance(value, list) and all(is_structure("call_id", each) for each in value)
+    return name in STRUCTURE or (name == "call_id" and isinstance(value, str) and bool(_CALL_ID.fullmatch(value)))
+
+
 FREE = frozenset(["params", "parameters", "json_schema", "echoed"])
 """Fields whose inside is a person's own: no name in there is one of ours."""
 
@@ -142,7 +153,7 @@ class Redactor:
                 return {self.text(name): self._value(item, free=True) for name, item in value.items()}
             case Mapping():
                 return {
-                    name: item if name in STRUCTURE else self._value(item, free=name in FREE)
+                    name: item if is_structure(name, item) else self._value(item, free=name in FREE)
                     for name, item in value.items()
                 }
             case list():

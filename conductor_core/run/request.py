@@ -86,9 +86,13 @@ class GivenOutput(Frozen):
 
 
 class GivenTurns(Frozen):
-    """Turns of an earlier run with which a step begins: its worker is asked what follows them."""
+    """Turns of an earlier run with which a step begins: its worker is asked what follows them.
+
+    ``below``: where it is in the rounds that ``step`` opened; empty: it is ``step`` itself.
+    """
 
     step: NonNegativeInt
+    below: Path = ()
     turns: Annotated[tuple[ToolTurn, ...], Field(min_length=1)]
 
 
@@ -101,7 +105,7 @@ class Overrides(Frozen):
     outputs: one at most for each step.
     last_step: the run ends with this step's answer, and carries out only what that needs. None: the plan's last.
     again: the step that the run was made to ask afresh. It is for people: ``seeds`` say what is done.
-    turns: one at most for each step.
+    turns: one at most for each step, those of inner rounds too.
     """
 
     seeds: tuple[StepSeed, ...] = ()
@@ -112,10 +116,14 @@ class Overrides(Frozen):
 
     @model_validator(mode="after")
     def _once(self) -> Self:
-        for each, what in ((self.seeds, "seeds"), (self.outputs, "outputs"), (self.turns, "beginnings")):
-            steps = [one.step for one in each]
-            if twice := sorted({step for step in steps if steps.count(step) > 1}):
-                raise ValueError(f"step {twice[0]} has two {what}")
+        named: tuple[tuple[list[Path], str], ...] = (
+            ([(one.step,) for one in self.seeds], "seeds"),
+            ([(one.step,) for one in self.outputs], "outputs"),
+            ([(one.step, *one.below) for one in self.turns], "beginnings"),
+        )
+        for paths, what in named:
+            if twice := sorted({path for path in paths if paths.count(path) > 1}):
+                raise ValueError(f"step {label(twice[0])} has two {what}")
         return self
 
     def __bool__(self) -> bool:
@@ -130,8 +138,8 @@ class Overrides(Frozen):
         return next((each for each in self.outputs if path == (each.step,)), None)
 
     def turns_at(self, path: Path) -> tuple[ToolTurn, ...]:
-        """Returns the turns with which the step at ``path`` begins. Steps of inner rounds have none."""
-        return next((each.turns for each in self.turns if path == (each.step,)), ())
+        """Returns the turns with which the step at ``path`` begins."""
+        return next((each.turns for each in self.turns if path == (each.step, *each.below)), ())
 
     def needed(self, workflow: Workflow) -> frozenset[int]:
         """Returns the steps that are carried out: all, or those that the answer of ``last_step`` needs."""
@@ -336,6 +344,17 @@ class ClientRequest(Frozen):
     echoed: Mapping[str, Any] = Field(default_factory=dict)
 
 
+TIER_REASONS = {
+    "tools": "it has tools",
+    "images": "it has images",
+    "format": "it demands JSON",
+    "conversation": "its conversation is long",
+    "effort": "it asks for more effort",
+    "excluded": "the cheap worker is excluded",
+}
+"""Why a request of a tiered model goes to the Conductor whatever its text, in words for people."""
+
+
 class TierChoice(Frozen):
     """Why a request went to one cheap worker, or to the Conductor.
 
@@ -343,6 +362,7 @@ class TierChoice(Frozen):
         easy: whether it went to the cheap ``worker``.
         probability: that the cheap worker's answer is good enough, as the classifier says.
         threshold: from which on a request is easy. classifier_sha256: of the classifier's file.
+        reason: why it went to the Conductor whatever the probability (``TIER_REASONS``); empty: by the probability.
     """
 
     easy: bool
@@ -350,6 +370,15 @@ class TierChoice(Frozen):
     probability: Annotated[float, Field(ge=0, le=1)]
     threshold: Annotated[float, Field(ge=0, le=1)]
     classifier_sha256: str = ""
+    reason: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """Words for people: ``easy, to fast: probability 0.91, threshold 0.80``."""
+        chance = f"probability {self.probability:.2f}, threshold {self.threshold:.2f}"
+        if self.easy:
+            return f"easy, to {self.worker} alone: {chance}"
+        return f"to the Conductor: {TIER_REASONS.get(self.reason, self.reason) or chance}"
 
 
 class WhatIsAsked(BaseModel):

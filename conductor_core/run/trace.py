@@ -20,12 +20,16 @@ from conductor_core.chat.messages import (
     Packed,
     Price,
     ToolCall,
+    ToolCallPart,
     ToolResultPart,
     Usage,
+    parts_of,
     sum_of_costs,
 )
 from conductor_core.chat.progress import Progress
+from conductor_core.chat.tools import OfferedTool, called_name
 from conductor_core.errors import StoreError
+from conductor_core.formats import effects_word
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
 from conductor_core.run.events import Event
@@ -84,7 +88,7 @@ class StepTrace(Paid, ev.AnswerParts):
         started_ms: since the run began. first_token_ms, duration_ms: since the step started.
         attempts: the failed calls that another followed. answer_usage: of the call that brought the answer, alone.
         given: who wrote or pinned the output; None: the step's worker answered.
-        turns: those in which the worker called the client's tools, before ``output``.
+        turns: those in which the worker called tools, of the client or of the pool, before ``output``.
     """
 
     path: Path
@@ -131,9 +135,12 @@ class StepTrace(Paid, ev.AnswerParts):
 
     @property
     def shown_status(self) -> str:
-        """Its status in words for people (``formats.STEP_STATUSES``): one that waits for tools is
-        ``tool_results``."""
-        return "tool_results" if self.open_calls else self.status
+        """Its status in words for people (``formats.STEP_STATUSES``): one that calls tools of its pool is
+        ``calls_tools``, one that waits only for those of its client ``tool_results``."""
+        if not self.turn_is_open:
+            return self.status
+        turn = self.turns[-1]
+        return "calls_tools" if any(call.call_id in turn.ours for call in turn.open_calls) else "tool_results"
 
     @property
     def index(self) -> int:
@@ -236,9 +243,22 @@ class Approval(Mutable, ev.HeldBack):
         if self.of == "step":
             return f"step {label(self.path)}"
         if self.of == "tool":
-            return f"the call of {self.agent} by step {label(self.path)}"
+            return f"the call of {called_name(self.agent)} by step {label(self.path)}"
         what = "the plan" if self.of == "plan" else "the question to the Conductor"
         return f"{what} of step {label(self.path)}" if self.path else what
+
+    @property
+    def wish(self) -> str:
+        """What is asked for, in words: ``step 2 to solver``, or what a step wants to call."""
+        if self.of == "tool":
+            return f"step {label(self.path)} wants to call {called_name(self.agent)} ({effects_word(True)})"
+        return f"{self.what} to {self.agent}" if self.agent else self.what
+
+    @property
+    def arguments(self) -> str:
+        """Of a call of a tool, as the worker wrote them."""
+        parts = (part for message in self.messages if self.of == "tool" for part in parts_of(message.content))
+        return next((part.arguments for part in parts if isinstance(part, ToolCallPart)), "")
 
 
 class RunTrace(Paid, WhatIsAsked):
@@ -303,6 +323,11 @@ class RunTrace(Paid, WhatIsAsked):
     def tools_called(self) -> int:
         """How many tools were called so far, in all steps."""
         return sum(len(turn.calls) for step in self.walk() for turn in step.turns if step.reused_from is None)
+
+    def offered(self, name: str) -> OfferedTool | None:
+        """Returns the tool of a tool server that workers call by this name; None: no listing has it."""
+        tools = (tool for listed in self.listings.values() for tool in listed.listing.tools)
+        return next((tool for tool in tools if tool.spec.name == name), None)
 
     @property
     def waits_for(self) -> Literal["approval", "tool_results"]:

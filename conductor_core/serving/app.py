@@ -1,4 +1,6 @@
-"""The endpoint over HTTP: every path below ``/v1``. Who asks, and how much they may, is decided before a run begins.
+"""The endpoint over HTTP: every path below ``/v1``, and ``/mcp``.
+
+Who asks, and how much they may, is decided before a run begins.
 
 request -> guard -> key -> body -> served model -> limits of the key -> a place -> run -> answer, whole or as a stream
 """
@@ -41,7 +43,16 @@ from conductor_core.serving.gateway import Gateway
 from conductor_core.serving.leaving import ended, left, unless_left
 from conductor_core.serving.outcome import Beat, Began, Ended, Outcome, Part
 from conductor_core.serving.pass_through import PassThrough
-from conductor_core.serving.replies import ROOT, Json, api_of, id_headers, is_of_the_endpoint, new_request_id, refusal
+from conductor_core.serving.replies import (
+    MCP,
+    ROOT,
+    Json,
+    api_of,
+    id_headers,
+    is_of_the_endpoint,
+    new_request_id,
+    refusal,
+)
 from conductor_core.serving.served_models import listed, listed_for_anthropic
 from conductor_core.serving.sse import failure
 from conductor_core.serving.turns import Turn
@@ -266,6 +277,36 @@ class _EventStream:
             raise ClientDisconnect from None
 
 
+class _Tools:
+    """Lets an MCP client read runs. It is admitted as whoever asks for a response. An ASGI app."""
+
+    def __init__(self, gateway: Callable[[], Gateway]) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gateway = self._gateway()
+        if gateway.tools is None:
+            raise HTTPException(404)
+        client = await gateway.admission.client(Request(scope))
+        gateway.admission.count(client)
+        with gateway.admission.holding() as held:
+            body = await _body(Request(scope, receive), held)
+            sent = False
+
+            async def replayed() -> Message:
+                nonlocal sent
+                if sent:
+                    return await receive()
+                sent = True
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            await gateway.admission.enter()
+            try:
+                await gateway.tools(client.caller, scope, replayed, send)
+            finally:
+                gateway.admission.leave()
+
+
 async def _body(request: Request, held: Held) -> bytes:
     """Raises: ApiError 413, 503; ClientDisconnect."""
     body = bytearray()
@@ -477,6 +518,7 @@ def endpoint(gateway: Callable[[], Gateway]) -> ASGIApp:
         Route(f"{ROOT}/judgements", known(_judgements), methods=["GET"]),
         Route(f"{ROOT}/models", known(_models), methods=["GET"]),
         Route(f"{ROOT}/models/{{model_id:path}}", known(_model), methods=["GET"]),
+        Route(MCP, _Tools(gateway), methods=["POST"]),
     ]
     router = Router(paths, redirect_slashes=False, default=_unknown_path)
     return _Endpoint(_ForwardsOthers(router, gateway))

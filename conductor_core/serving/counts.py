@@ -64,3 +64,18 @@ class Counts:
                 beside.unlink()
         else:
             self._kept = now
+
+
+_IN_WORDS: Mapping[Count, str] = {
+    "unrecorded": "forwarded without a record",
+    "record_cut": "recorded without their end",
+    "shadow_queue_full": "without a shadow because the queue was full",
+    "shadow_over_budget": "without a shadow because the day's budget was spent",
+    "shadow_failed": "without a shadow because it could not begin, or hung",
+    "shadow_left_over": "without a shadow because the server stopped",
+}
+
+
+def losses(data_folder: Path) -> tuple[str, ...]:
+    """Says what was lost ever, in a few words each; nothing where nothing was."""
+    return tuple(f"{number:,} {_IN_WORDS[name]}" for name, number in read_counts(data_folder).items() if number)

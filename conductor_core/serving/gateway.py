@@ -5,6 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from starlette.types import Receive, Scope, Send
+
 from conductor_core.chat.messages import Message
 from conductor_core.errors import UnknownRun
 from conductor_core.privacy.masking import one_line
@@ -50,6 +52,12 @@ class Judgements(Protocol):
         """Returns what counts of each run."""
 
 
+class Tools(Protocol):
+    """Answers a request of an MCP client whose caller is known."""
+
+    async def __call__(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 @dataclass
 class Gateway:
     """What the endpoint answers from. Belongs to one event loop, that of the server.
@@ -57,6 +65,7 @@ class Gateway:
     Attributes:
         seal: the key of compacted conversations (``compaction.sealing_key``).
         inspector_url: where the inspector shows runs; None: at the address that the request came to.
+        tools: of MCP, at ``/mcp``; None: there is nothing there.
         passing: forwards what is asked of models that are not ours; None: nothing is forwarded.
     """
 
@@ -67,6 +76,7 @@ class Gateway:
     deletions: Deletions
     judgements: Judgements
     inspector_url: str | None = None
+    tools: Tools | None = None
     passing: PassThrough | None = None
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from conductor_core.serving.errors import ANTHROPIC_STATUSES, Api, ApiError
 
-ROOT = "/v1"
+ROOT, MCP = "/v1", "/mcp"
 
 
 def new_request_id() -> str:
@@ -20,7 +20,7 @@ def new_request_id() -> str:
 
 
 def is_of_the_endpoint(path: str) -> bool:
-    return path == ROOT or path.startswith(f"{ROOT}/")
+    return path in (ROOT, MCP) or path.startswith(f"{ROOT}/")
 
 
 def api_of(scope: Scope) -> Api:

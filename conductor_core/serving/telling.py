@@ -58,6 +58,8 @@ class _Response:
         spent: the run's tokens before it. parts: tokens and USD of each plan and step before it.
         begins_answer: whether a piece of the answer came, after which no summary is told.
         withdrawn: whether another text took the place of one that the client was sent.
+        kept: how many characters of the text were said before tools of the pool were called. A client that was sent
+            them keeps them; the answer follows.
         answers: what the last call of each step used, by its path.
     """
 
@@ -70,6 +72,7 @@ class _Response:
     streamed: list[str] = field(default_factory=list)
     begins_answer: bool = False
     withdrawn: bool = False
+    kept: int = 0
     answers: dict[Path, Usage] = field(default_factory=dict)
 
     @property
@@ -126,6 +129,8 @@ class Telling:
                 self._withdrawn(now)
             case ev.ToolCalled():
                 now.answers[event.path] = event.usage
+                if event.ours and self._streams(event.path):
+                    return self._said_before_tools(now)
             case ev.StepCompleted() | ev.StepReused() | ev.StepGiven():
                 return self._step_ended(now, event)
             case ev.RunWaiting() if event.waits_for == "tool_results":
@@ -175,14 +180,23 @@ class Telling:
         if len(path) > 1 and step.agent == CONDUCTOR_AGENT:
             return []
         whole = document_in(step.output) if trace.rules.form != "text" else step.output
-        if not whole.startswith(now.text):
+        if not whole.startswith(now.text[now.kept :]):
             self._withdrawn(now)
-        return [] if now.withdrawn else self._said(now, whole[len(now.text) :])
+        return [] if now.withdrawn else self._said(now, whole[len(now.text) - now.kept :])
+
+    def _said_before_tools(self, now: _Response) -> list[Part]:
+        """What a worker says before it calls tools of the pool is no answer. A client that was sent it keeps it."""
+        if not now.client.stream:
+            now.streamed.clear()
+            return []
+        parts = self._said(now, "\n\n") if now.text[now.kept :].strip() else []
+        now.kept = len(now.text)
+        return parts
 
     def _withdrawn(self, now: _Response) -> None:
         """Another text takes the place of what was written so far. What a client was sent cannot be taken back."""
         if now.client.stream:
-            now.withdrawn |= bool(now.text)
+            now.withdrawn |= len(now.text) > now.kept
         else:
             now.streamed.clear()
 
@@ -257,6 +271,7 @@ class Telling:
             trace_url="",
             simulated=trace.simulated,
             actor=trace.actor,
+            tier=trace.tier,
             system=trace.system,
             tools=trace.tools,
             tool_choice=trace.tool_choice,

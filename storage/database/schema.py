@@ -397,6 +397,53 @@ BEGIN SELECT RAISE(ABORT, 'judgements are only ever added'); END
 """
 
 
+_FAILURES = """\
+-- A failure in a run (storage.search.failures). event: sequence of the event that says so. path: of the step; empty: of
+-- none. served: the model that the client asked; empty: none. said: in the words of the event, cut.
+CREATE TABLE search_failures (
+	id INTEGER NOT NULL,
+	run INTEGER NOT NULL,
+	event INTEGER NOT NULL,
+	kind TEXT NOT NULL,
+	code TEXT NOT NULL,
+	path TEXT NOT NULL,
+	agent TEXT NOT NULL,
+	served TEXT NOT NULL,
+	said TEXT NOT NULL,
+	PRIMARY KEY (id)
+)
+
+CREATE INDEX ix_search_failures_run ON search_failures (run)
+
+CREATE INDEX ix_search_failures_kind ON search_failures (kind, code, run)
+
+-- The index is filled again, from the first run on: what it lacks now, it has of no run.
+INSERT INTO search_words (search_words) VALUES ('delete-all')
+
+INSERT INTO search_signs (search_signs) VALUES ('delete-all')
+
+DELETE FROM search_places
+
+DELETE FROM search_texts
+
+DELETE FROM search_calls
+
+DELETE FROM search_facets
+
+DELETE FROM search_runs
+
+UPDATE search_state SET reached = 0, residue = 0
+"""
+
+
+_SHADOWED = """\
+-- All that storage.shadow reads of a run, so that the long texts of the table are passed over.
+CREATE INDEX ix_runs_shadowed ON runs (purpose, sequence, run_id, about_run_id, imported, created_at_utc, status, \
+agents, conductor, input_tokens, output_tokens, cost_usd, known_usd, duration_ms, simulated) \
+WHERE purpose IN ('pass-through', 'shadow', 'judge')
+"""
+
+
 def _add_service_keys(cursor: sqlite3.Cursor) -> None:
     _execute(cursor, _SERVICE_KEYS)
 
@@ -413,13 +460,21 @@ def _add_judgements(cursor: sqlite3.Cursor) -> None:
     _execute(cursor, _JUDGEMENTS)
 
 
+def _add_failures(cursor: sqlite3.Cursor) -> None:
+    _execute(cursor, _FAILURES)
+
+
+def _add_shadowed(cursor: sqlite3.Cursor) -> None:
+    _execute(cursor, _SHADOWED)
+
+
 def _execute(cursor: sqlite3.Cursor, statements: str) -> None:
     for statement in statements.strip().split("\n\n"):
         cursor.execute(statement)
 
 
 CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = (
-    _add_service_keys, _add_conversations, _add_about, _add_judgements,
+    _add_service_keys, _add_conversations, _add_about, _add_judgements, _add_failures, _add_shadowed,
 )  # fmt: skip
 """The first makes version 18 of version 17, and so on. None of them is edited later."""
 HEAD = f"{BASELINE + len(CHANGES):04}"

@@ -70,7 +70,7 @@ _PUBLISHED = (
 _TABLES = (
     *("events", "leaves", "checkpoints", "evidence_log", "runs", "deletions", "holds", "snapshots"),
     *("commands", "contents", "run_contents", "search_runs", "search_texts", "search_places", "search_calls"),
-    *("search_facets", "search_state", "service_keys", "deleted_responses", "judgements"),
+    *("search_facets", "search_failures", "search_state", "service_keys", "deleted_responses", "judgements"),
 )
 _MOST_FAULTS = 10
 

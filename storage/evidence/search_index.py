@@ -18,10 +18,12 @@ from storage.search.index import (
     AT_REST_KINDS,
     CALL_COLUMNS,
     CONFIG,
+    FAILURE_COLUMNS,
     FULL_TEXT,
     NOT_INDEXED,
     call_rows,
     facet_rows,
+    failure_rows,
     own_objects,
     statements,
 )
@@ -38,6 +40,7 @@ _AT_REST = (
 )
 _CALLS = f"SELECT {CALL_COLUMNS} FROM search_calls WHERE run = ? ORDER BY id"  # noqa: S608  own names
 _FACETS = "SELECT kind, value, run, times FROM search_facets WHERE run = ? ORDER BY kind, value"
+_FAILURES = f"SELECT {FAILURE_COLUMNS} FROM search_failures WHERE run = ? ORDER BY id"  # noqa: S608  own names
 _TEXTS = "SELECT text, dense FROM search_texts WHERE run = ? ORDER BY id"
 _PLACES = (
     "SELECT t.text, p.field, p.event, p.path, p.agent, p.detail FROM search_places p JOIN search_texts t "
@@ -48,10 +51,9 @@ _UNKNOWN = (
     "SELECT run_id FROM search_runs WHERE run_id NOT IN (SELECT run_id FROM events) "
     "OR run_id IN (SELECT run_id FROM runs WHERE status = ?) ORDER BY run_id"
 )
-_OF_NO_RUN = tuple(
-    f"SELECT 1 FROM {table} WHERE run NOT IN (SELECT run FROM search_runs) LIMIT 1"  # noqa: S608  own names
-    for table in ("search_calls", "search_facets", "search_texts", "search_places")
-)
+_TABLES = ("search_calls", "search_facets", "search_failures", "search_texts", "search_places")
+_OF_NO_RUN = "SELECT 1 FROM {} WHERE run NOT IN (SELECT run FROM search_runs) LIMIT 1"
+_WITHOUT_FAILURES = ("0017", "0018", "0019", "0020", "0021")
 _RUNS_OF_TEXTS = (
     "SELECT j.value, s.run_id FROM json_each(?) j LEFT JOIN search_texts t ON t.id = j.value "
     "LEFT JOIN search_runs s ON s.run = t.run"
@@ -69,10 +71,14 @@ class IndexCheck:
         """``progress``: called now and then while it looks at answers; what it raises ends the check."""
         self._connection, self._report, self._progress = connection, report, progress
         self._reached: int | None = None
+        self._has_failures = True
         with self._reading():
             self._begin()
 
     def _begin(self) -> None:
+        # A database of a version without this table is checked as it is.
+        version = self._connection.execute("SELECT version_num FROM alembic_version").fetchall()
+        self._has_failures = version not in [[(old,)] for old in _WITHOUT_FAILURES]
         rows = self._connection.execute("SELECT id, reached, residue FROM search_state").fetchall()
         if len(rows) != 1 or rows[0][0] != 1 or not isinstance(rows[0][1], int) or rows[0][2] not in (0, 1):
             self._wrong(None, "search_state does not say how far the index goes")
@@ -103,7 +109,8 @@ class IndexCheck:
                 if run_id not in named:
                     what = f"the search index has rows of a run that is not in the log, or was erased; {REBUILD}"
                     self._report.add("derived", str(run_id), None, what)
-            if any(self._connection.execute(query).fetchone() for query in _OF_NO_RUN):
+            tables = _TABLES if self._has_failures else set(_TABLES) - {"search_failures"}
+            if any(self._connection.execute(_OF_NO_RUN.format(table)).fetchone() for table in tables):
                 what = f"the search index has rows of no run in the log; {REBUILD}"
                 self._report.add("derived", None, None, what)
 
@@ -148,7 +155,10 @@ class IndexCheck:
             "texts": (_TEXTS, [(text, is_dense(text)) for text in record.texts]),
             "places": (_PLACES, places),
             "filters": (_FACETS, sorted(facet_rows(record))),
+            "failures": (_FAILURES, failure_rows(record)),
         }
+        if not self._has_failures:
+            del wanted["failures"]
         wrong = {
             name: self._connection.execute(query, (run,)).fetchall() != rows for name, (query, rows) in wanted.items()
         }

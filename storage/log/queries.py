@@ -20,6 +20,7 @@ from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreDamaged
 from conductor_core.run import trace as folding
 from conductor_core.run.costs import Cost, interruption
+from conductor_core.run.judgement import TAKEN_BACK, Judged
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import (
     ENDED_STATUSES,
@@ -82,6 +83,21 @@ _FILTERS = {
     ),
     "among": "run_id IN (SELECT value FROM json_each(:among))",
 }
+LATEST_JUDGEMENT = (
+    "NOT EXISTS (SELECT 1 FROM judgements later WHERE later.run_id = j.run_id AND later.path IS j.path "
+    "AND later.compared_with IS j.compared_with AND later.judge = j.judge AND later.id > j.id)"
+)
+"""Of the judgement ``j``: its judge added no later one on the same thing."""
+_OF_ANSWER = f"SELECT j.run_id FROM judgements j WHERE {LATEST_JUDGEMENT} AND j.path IS NULL AND "  # noqa: S608  own text
+JUDGED: Mapping[Judged, str] = {
+    "right": f"run_id IN ({_OF_ANSWER}j.mark = 'right')",
+    "wrong": f"run_id IN ({_OF_ANSWER}j.mark = 'wrong')",
+    "unjudged": f"run_id NOT IN ({_OF_ANSWER}(j.mark IS NOT NULL OR j.score IS NOT NULL))",
+    "noted": (
+        f"run_id IN (SELECT j.run_id FROM judgements j WHERE {LATEST_JUDGEMENT} AND j.note NOT IN ('', '{TAKEN_BACK}'))"  # noqa: S608  own text
+    ),
+}
+"""Which runs a filter by judgements finds. ``noted``: also if the note is on a step."""
 _PAGE = {"before": "sequence < :before", "status": "status = :status"}
 _WAITING = {"status": "asked_for IS NOT NULL"}
 _APPROVALS = "SELECT count(*) FROM runs WHERE asked_for IS NOT NULL AND substr(asked_for, 1, ?) <> ?"
@@ -126,12 +142,16 @@ class Search:
     among: str | None = None
     answers: bool = False
     conversation: str | None = None
+    judged: Judged | None = None
     purpose: str | None = None
     match: str | None = None
     table: str = ""
 
     def finds(self, run: RunSummary) -> bool:
-        """Whether the search finds ``run``, apart from the limit. Of a tree it finds the run and its re-runs alone."""
+        """Whether the search finds ``run``, apart from the limit. Of a tree it finds the run and its re-runs alone.
+
+        By judgements it finds none.
+        """
         names = self.text is not None and len(self.text) >= FEWEST_OF_ID and self.text.lower() in run.run_id
         return (
             (self.before is None or run.sequence < self.before)
@@ -146,6 +166,7 @@ class Search:
             and not (self.alone and run.batch_id is not None)
             and not (self.recorded and not run.recorded)
             and (self.among is None or run.run_id in json.loads(self.among))
+            and self.judged is None
         )
 
 
@@ -190,6 +211,8 @@ def condition(search: Search, filters: Mapping[str, str] = _FILTERS) -> str:
     asked = [name for name, value in vars(search).items() if value is not None and value is not False]
     if search.text is not None and search.match is not None:
         filters = {**filters, "text": f"({_IN_TASK} OR {_IN_ID} OR {_IN_ANSWER.format(table=search.table)})"}
+    if search.judged is not None:
+        filters = {**filters, "judged": JUDGED[search.judged]}
     return " AND ".join(filters[name] for name in asked if name in filters) or "true"
 
 

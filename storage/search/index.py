@@ -21,6 +21,7 @@ from conductor_core.run.values import label
 from storage.database import schema
 from storage.database.connections import Database
 from storage.records import ERASED
+from storage.search.failures import MOST_SAID
 from storage.search.filters import is_dense, quoted
 from storage.search.reading import Record, read_record
 
@@ -28,7 +29,8 @@ log = logging.getLogger(__name__)
 
 FULL_TEXT = ("search_words", "search_signs")
 """All texts by words, and those of scripts without spaces (``filters.is_dense``) by three signs each."""
-TABLES = ("search_places", "search_texts", "search_calls", "search_facets", "search_runs", "search_state")
+_OF_RUNS = ("search_places", "search_texts", "search_calls", "search_facets", "search_failures", "search_runs")
+TABLES = (*_OF_RUNS, "search_state")
 CONFIG = [("version", 4)]
 """What ``_config`` of a full-text table holds: another row changes what is found, or in which order."""
 SHADOWS = {
@@ -120,7 +122,7 @@ def forget(cursor: sqlite3.Cursor, run_id: str) -> None:
                 f"SELECT 'delete', id, text FROM search_texts WHERE run = ?{only}",
                 (run,),
             )
-        for table in ("search_places", "search_texts", "search_calls", "search_facets", "search_runs"):
+        for table in _OF_RUNS:
             cursor.execute(f"DELETE FROM {table} WHERE run = ?", (run,))  # noqa: S608  own names
     if found:
         cursor.execute("UPDATE search_state SET residue = 1")
@@ -143,6 +145,8 @@ CALL_COLUMNS = (
     "output_tokens, cost_usd"
 )
 _CALL = f"INSERT INTO search_calls ({CALL_COLUMNS}) VALUES ({', '.join('?' * 16)})"  # noqa: S608  own names
+FAILURE_COLUMNS = "run, event, kind, code, path, agent, served, said"
+_FAILURE = f"INSERT INTO search_failures ({FAILURE_COLUMNS}) VALUES ({', '.join('?' * 8)})"  # noqa: S608  own names
 NOT_INDEXED = "it cannot be indexed"
 _WINDOW = 4_000
 """Events looked at for ended runs at once."""
@@ -340,6 +344,7 @@ def write(cursor: sqlite3.Cursor, record: Record) -> None:
             cursor.execute(f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (text_id, text))  # noqa: S608  own names
     cursor.executemany(_CALL, call_rows(record))
     cursor.executemany("INSERT INTO search_facets (kind, value, run, times) VALUES (?, ?, ?, ?)", facet_rows(record))
+    cursor.executemany(_FAILURE, failure_rows(record))
 
 
 def call_rows(record: Record) -> list[tuple[object, ...]]:
@@ -369,3 +374,13 @@ def call_rows(record: Record) -> list[tuple[object, ...]]:
 
 def facet_rows(record: Record) -> list[tuple[object, ...]]:
     return [(kind, value, record.run, times) for (kind, value), times in record.facets.items()]
+
+
+def failure_rows(record: Record) -> list[tuple[object, ...]]:
+    """Returns the rows of ``search_failures`` of a run, in the order of ``FAILURE_COLUMNS``."""
+    client = None if record.created is None else record.created.request.client
+    served = "" if client is None else client.model
+    return [
+        (record.run, at.event, at.kind, at.code, label(at.path), at.agent, served, at.said[:MOST_SAID])
+        for at in record.failures
+    ]

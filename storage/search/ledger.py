@@ -2,7 +2,6 @@
 
 import sqlite3
 from contextlib import suppress
-from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -10,7 +9,6 @@ from pydantic import BeforeValidator
 from conductor_core.run.actor import Actor
 from conductor_core.workflow.model import Frozen
 from storage.encoding import Moment, Text, count_of, read_caller, read_models
-from storage.merkle.formats import text_of
 from storage.search.filters import Filters, Words
 from storage.search.hits import Texts
 from storage.search.reading import LEFT
@@ -84,7 +82,7 @@ class LedgerCall(Frozen):
 
     Attributes:
         call_id: the cursor of the next page. event: sequence of the event that holds the messages.
-        purpose: ``step`` or ``plan``. how, ended: as in ``conductor_core.run.egress.Call``.
+        purpose: ``step``, ``plan``, ``tool`` or ``traces``. how, ended: as in ``conductor_core.run.egress.Call``.
         imported: the run came as a file, and only that file says that the call was made.
     """
 
@@ -159,19 +157,12 @@ def _condition(
         return condition, bound, False
     ids, more = Texts(connection, words, filters, LEFT).ids(_MOST_TEXTS)  # that were sent to a server
     places = "FROM json_each(:texts) j CROSS JOIN search_places p ON p.text_id = j.value WHERE p.field"
-    # Calls of one event have its messages in common, and each agent its own parameters.
+    # Calls of one event and step have its messages in common, and each agent its own parameters.
     condition += (
-        f" AND (c.purpose <> 'traces' AND c.event IN (SELECT p.event {places} = 'sent') "
+        f" AND (c.purpose <> 'traces' AND (c.event, c.path) IN (SELECT p.event, p.path {places} = 'sent') "
         f"OR (c.event, c.agent) IN (SELECT p.event, p.agent {places} IN ('parameter', 'traced')))"
     )
     return condition, bound | {"texts": str(ids)}, more
-
-
-_MOST_TASKS = 3
-_SAID = (
-    "SELECT substr(t.text, 1, 300) FROM search_places p JOIN search_texts t ON t.id = p.text_id "
-    "WHERE p.field = 'error' AND p.detail = ? ORDER BY p.run DESC, p.path = '' LIMIT 1"
-)
 
 
 def _read_actor(stored: object) -> Actor | None:
@@ -207,24 +198,10 @@ class Spending(Frozen):
         return self.input_tokens + self.output_tokens
 
 
-class Failure(Frozen):
-    """A kind of failure: how many runs had it, how often in all, what was last said of it, and tasks that had it.
-
-    ``run_ids``: of each of the tasks, the newest run that had it.
-    """
-
-    code: str
-    runs: int
-    times: int
-    said: Text
-    tasks: tuple[str, ...]
-    run_ids: tuple[str, ...]
-
-
 def read_spending(connection: sqlite3.Connection, filters: Filters) -> list[Spending]:
     """Returns the sums over all calls of these runs, by day, agent and person.
 
-    Imported runs are left out, unless they are asked for. Traces and tools of a client are no calls of a model.
+    Imported runs are left out, unless they are asked for. Traces and tools are no calls of a model.
     """
     condition, bound = filters.condition()
     sums = (
@@ -237,46 +214,3 @@ def read_spending(connection: sqlite3.Connection, filters: Filters) -> list[Spen
         "GROUP BY substr(c.at_utc, 1, 10), c.agent, r.actor, c.simulated ORDER BY 1, 2"
     )
     return read_models(Spending, connection, query, bound)
-
-
-def read_failures(connection: sqlite3.Connection, filters: Filters) -> list[Failure]:
-    """Returns the kinds of failures in these runs, the most frequent first.
-
-    Imported runs are left out, unless they are asked for.
-    """
-    condition, bound = filters.condition()
-    condition += filters.own
-    query = (
-        f"SELECT f.value, count(*), {count_of('f.times')} FROM search_facets f "  # noqa: S608  no value in it
-        "CROSS JOIN search_runs s ON s.run = f.run CROSS JOIN runs r ON r.run_id = s.run_id "
-        f"WHERE f.kind = 'failure' AND {condition} GROUP BY f.value ORDER BY count(*) DESC, f.value"
-    )
-    found = []
-    for code, runs, times in connection.execute(query, bound).fetchall():
-        newest = _newest(connection, code, condition, bound)
-        said = connection.execute(_SAID, (code,)).fetchall()
-        found.append(
-            Failure(
-                code=code,
-                runs=runs,
-                times=times,
-                said=said[0][0] if said else "",
-                tasks=tuple(newest),
-                run_ids=tuple(newest.values()),
-            )
-        )
-    return found
-
-
-def _newest(connection: sqlite3.Connection, code: str, condition: str, bound: dict[str, Any]) -> dict[str, str]:
-    """Returns some tasks with this failure, each with the newest run that had it; newest first."""
-    query = (
-        "SELECT substr(r.task, 1, 200), r.run_id FROM search_facets g CROSS JOIN search_runs s ON s.run = g.run "  # noqa: S608  no value in it
-        f"CROSS JOIN runs r ON r.run_id = s.run_id WHERE g.kind = 'failure' AND g.value = :code AND {condition} "
-        "ORDER BY g.run DESC LIMIT :most"
-    )
-    rows = connection.execute(query, bound | {"code": code, "most": 10 * _MOST_TASKS}).fetchall()
-    newest: dict[str, str] = {}
-    for task, run_id in rows:
-        newest.setdefault(text_of(task), text_of(run_id))
-    return dict(islice(newest.items(), _MOST_TASKS))

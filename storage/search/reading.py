@@ -7,17 +7,19 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 
-from conductor_core.chat.messages import Message
+from conductor_core.chat.messages import Message, ToolCallPart, ToolResultPart, parts_of
+from conductor_core.chat.tools import dotted
 from conductor_core.privacy.masking import MARK as KEY_MARK
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caused
-from conductor_core.run.egress import Call, calls
+from conductor_core.run.egress import CLIENT, Call, calls
 from conductor_core.run.events import Event
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from storage.encoding import StoredRow
 from storage.log import reading
 from storage.privacy import SEALED, Vault
+from storage.search.failures import Kind, Noted, kind_of, loops
 
 _STREAMED = ("plan.delta", "plan.progress", "step.delta", "step.progress")
 _EVENTS = (
@@ -38,6 +40,7 @@ FIELDS = {
     "output": "an output",
     "refusal": "a refusal",
     "tool call": "a tool call",
+    "tool result": "what a tool brought",
     "rest": "text that was cut off an answer",
     "partial": "a partial text",
     "error": "an error",
@@ -77,6 +80,7 @@ class Record:
         texts: each text of the run once, with its places.
         calls: with the sequence of the event that holds the messages.
         facets: how often each value of each kind stands in the run.
+        failures: what failed in it, in the order of its events. agents: who was asked last, by step.
         hidden: the events of ``calls`` of which passages were hidden before they were stored.
         fault: why the run cannot be read to its end; empty: it was.
         encrypted: whether it was not read because it is encrypted.
@@ -89,6 +93,8 @@ class Record:
     texts: dict[str, list[Place]] = field(default_factory=dict)
     calls: list[tuple[int, Call]] = field(default_factory=list)
     facets: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failures: list[Noted] = field(default_factory=list)
+    agents: dict[Path, str] = field(default_factory=dict)
     hidden: set[int] = field(default_factory=set)
     fault: str = ""
     encrypted: bool = False
@@ -118,6 +124,8 @@ def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None
     record.created = first
     for sequence, event in stored:
         _read_event(record, sequence, event)
+    for noted in loops(((at, event) for at, event in stored if isinstance(event, ev.ToolCalled)), record.agents):
+        _note(record, noted)
     record.calls = _calls(stored)
     # What streamed may show that a call began, and is in traces.
     if any(call.ended == "announced" or call.of == "traces" for _, call in record.calls):
@@ -127,11 +135,12 @@ def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None
         for text in call.beside:
             place = Place("traced" if call.of == "traces" else "parameter", at, label(call.path), call.agent)
             record.add(text, place)
+    _tool_servers(record, stored)
     record.hidden = _hidden(stored) | {
         at
         for at, call in record.calls
         # Traces are read from the record, so they lack the same.
-        if call.of != "traces" and any(KEY_MARK in text or "[redacted" in text for text in call.beside)
+        if call.of != "traces" and any(KEY_MARK in text or "[redacted" in text for text in _not_in_a_prompt(call))
     }
     for call in (call for _, call in record.calls if call.ended != "announced"):
         record.facets["provider", call.provider] += 1
@@ -159,6 +168,32 @@ def _calls(stored: Sequence[tuple[int, Event]]) -> list[tuple[int, Call]]:
     return [(stored[call.event][0], call) for call in calls(event for _, event in stored)]
 
 
+def _not_in_a_prompt(call: Call) -> tuple[str, ...]:
+    """Returns what was sent beside the messages, and what of these tools were given and brought."""
+    of_tools = (
+        part.arguments if isinstance(part, ToolCallPart) else part.text
+        for message in call.messages
+        for part in parts_of(message.content)
+        if isinstance(part, ToolCallPart | ToolResultPart)
+    )
+    return (*call.beside, *of_tools)
+
+
+def _tool_servers(record: Record, stored: Iterable[tuple[int, Event]]) -> None:
+    """Adds what tool servers of the pool were sent, and what they brought to the next call of a worker."""
+    by_call = {at: call for at, call in record.calls if call.of == "tool" and call.provider != CLIENT}
+    with_ours = {event.path for _, event in stored if isinstance(event, ev.ToolRan)}
+    for at, call in record.calls:
+        again = call.of == "step" and call.how == "again" and call.path in with_ours
+        if at not in by_call and not again:
+            continue
+        for message in call.messages:
+            for part in parts_of(message.content):
+                text = part.arguments if isinstance(part, ToolCallPart) else getattr(part, "text", "")
+                if at in by_call or isinstance(part, ToolCallPart | ToolResultPart):
+                    record.add(text, Place("sent", at, label(call.path), call.agent, message.role))
+
+
 def _hidden(stored: Iterable[tuple[int, Event]]) -> set[int]:
     """Returns the events of calls that follow a note of what was hidden in them."""
     return {
@@ -177,23 +212,29 @@ def _read_event(record: Record, at: int, event: Event) -> None:
         case ev.PlanStarted():
             _messages(record, at, event.messages, label(event.round), CONDUCTOR_AGENT)
         case ev.StepStarted():
+            record.agents[event.path] = event.agent
             _messages(record, at, event.messages, label(event.path), event.agent)
         case ev.PlanCompleted():
             record.add(event.raw, Place("completion", at, label(event.round), CONDUCTOR_AGENT))
             _plan(record, at, event.round, event.workflow)
             _count_plan(record, event.workflow, event.topology, first=not event.round)
+            if event.repairs:
+                said = "; ".join(event.repairs)
+                _note(record, Noted("corrected", "PlanRepaired", at, event.round, CONDUCTOR_AGENT, said))
         case ev.PlanEdited():
             _edited(record, at, event)
         case ev.PlanRejected():
             record.add(event.raw, Place("completion", at, label(event.round), CONDUCTOR_AGENT))
             for fault in event.faults:
-                _failure(record, at, fault.code, fault.message, label(event.round), CONDUCTOR_AGENT)
+                kind: Kind = "corrected" if event.will_retry else "failed"
+                _failure(record, at, kind, fault.code, fault.message, event.round, CONDUCTOR_AGENT)
         case ev.PlanRetried():
             record.add(event.partial, Place("partial", at, label(event.round), CONDUCTOR_AGENT))
-            _failure(record, at, event.error_code, event.error, label(event.round), CONDUCTOR_AGENT)
+            kind = kind_of(event.error_code, "looping")
+            _failure(record, at, kind, event.error_code, event.error, event.round, CONDUCTOR_AGENT)
         case ev.StepCompleted() | ev.StepReused():
             _answer(record, at, event)
-        case ev.StepRetried() | ev.StepFailed() | ev.ToolCalled():
+        case ev.StepRetried() | ev.StepFailed() | ev.ToolCalled() | ev.ToolRan():
             _call(record, at, event)
         case ev.StepGiven():
             record.add(event.output, Place("output", at, label(event.path), event.agent, event.given.in_words))
@@ -222,10 +263,13 @@ def _read_status(record: Record, at: int, event: Event) -> None:
         case ev.RunFailed():
             _set_status(record, "failed")
             record.add(event.error, Place("error", at, detail=event.error_code))
-            if not any(kind == "failure" for kind, _ in record.facets):
-                record.facets["failure", event.error_code] += 1
+            if not any(noted.code == event.error_code for noted in record.failures):
+                code = event.error_code
+                _note(record, Noted(kind_of(code), code, at, said=event.error))
         case ev.RunCancelled() | ev.RunInterrupted() | ev.RunDenied():
             _set_status(record, event.kind.removeprefix("run."))
+            if isinstance(event, ev.RunInterrupted):
+                _note(record, Noted("failed", "Interrupted", at, said="its process ended before it did"))
 
 
 def _messages(record: Record, at: int, messages: Iterable[Message], path: str, agent: str) -> None:
@@ -233,9 +277,14 @@ def _messages(record: Record, at: int, messages: Iterable[Message], path: str, a
         record.add(message.text, Place("sent", at, path, agent, message.role))
 
 
-def _failure(record: Record, at: int, code: str, text: str, path: str = "", agent: str = "") -> None:
-    record.facets["failure", code] += 1
-    record.add(text, Place("error", at, path, agent, code))
+def _failure(record: Record, at: int, kind: Kind, code: str, text: str, path: Path, agent: str) -> None:
+    _note(record, Noted(kind, code, at, path, agent, text))
+    record.add(text, Place("error", at, label(path), agent, code))
+
+
+def _note(record: Record, noted: Noted) -> None:
+    record.failures.append(noted)
+    record.facets["failure", noted.code] += 1
 
 
 def _created(record: Record, at: int, event: ev.RunCreated) -> None:
@@ -294,25 +343,37 @@ def _answer(record: Record, at: int, event: ev.StepCompleted | ev.StepReused) ->
     for departure in event.departures:
         record.add(departure.text, Place("rest", at, path, agent))
     if event.ending != "completed":
-        record.facets["failure", f"Answer{event.ending.capitalize()}"] += 1
+        code = f"Answer{event.ending.capitalize()}"
+        said = event.refusal or event.output or "the answer has no text"
+        asked = agent or record.agents.get(event.path, "")
+        _note(record, Noted(kind_of(code), code, at, event.path, asked, said))
 
 
 def _failed_call(record: Record, at: int, event: ev.StepRetried | ev.StepFailed) -> None:
-    path, agent = label(event.path), (event.agent if isinstance(event, ev.StepRetried) else None) or ""
-    record.add(event.partial, Place("partial", at, path, agent))
+    kind, path = kind_of(event.error_code), label(event.path)
+    agent = record.agents.get(event.path, "")
     if isinstance(event, ev.StepRetried):
+        kind = "corrected" if event.correction else kind_of(event.error_code, "looping")
+        agent = event.agent or agent
         record.add(event.refusal, Place("refusal", at, path, agent))
-    _failure(record, at, event.error_code, event.error, path, agent)
+        if event.then == "fallback" and event.then_agent:
+            record.agents[event.path] = event.then_agent
+    record.add(event.partial, Place("partial", at, path, agent))
+    _failure(record, at, kind, event.error_code, event.error, event.path, agent)
 
 
-def _call(record: Record, at: int, event: ev.StepRetried | ev.StepFailed | ev.ToolCalled) -> None:
-    if not isinstance(event, ev.ToolCalled):
+def _call(record: Record, at: int, event: ev.StepRetried | ev.StepFailed | ev.ToolCalled | ev.ToolRan) -> None:
+    path = label(event.path)
+    if isinstance(event, ev.ToolRan):
+        tool = dotted(event.server, event.tool)
+        record.add(event.result.text, Place("tool result", at, path, tool, event.outcome))
+    elif isinstance(event, ev.ToolCalled):
+        agent = event.agent or ""
+        record.add(event.text, Place("output", at, path, agent))
+        for call in event.calls:
+            record.add(f"{call.name} {call.arguments}", Place("tool call", at, path, agent))
+    else:
         _failed_call(record, at, event)
-        return
-    path, agent = label(event.path), event.agent or ""
-    record.add(event.text, Place("output", at, path, agent))
-    for call in event.calls:
-        record.add(f"{call.name} {call.arguments}", Place("tool call", at, path, agent))
 
 
 def _set_status(record: Record, status: str) -> None:

@@ -13,10 +13,11 @@ from storage.encoding import read_models
 from storage.log import queries
 from storage.records import RunSummary
 from storage.search import hits, index, ledger, received
+from storage.search.failures import EVERYTHING, Catalogue, Failure, Narrowed
 from storage.search.filters import FACETS, Facet, Filters, Words, read_words
 from storage.search.hits import Count, Hits, Texts
 from storage.search.index import Change, Indexer, Lag
-from storage.search.ledger import Failure, LedgerCall, Receivers, Spending
+from storage.search.ledger import LedgerCall, Receivers, Spending
 
 log = logging.getLogger(__name__)
 
@@ -162,9 +163,15 @@ class RunSearch(Indexer):
         with self._reading() as connection:
             return ledger.read_spending(connection, only)
 
-    def failures(self, only: Filters = ALL) -> list[Failure]:
+    @contextmanager
+    def catalogue(self, only: Filters = ALL, narrowed: Narrowed = EVERYTHING) -> Iterator[Catalogue]:
+        """Lends the catalogue of failures."""
         with self._reading() as connection:
-            return ledger.read_failures(connection, only)
+            yield Catalogue(connection, only, narrowed)
+
+    def failures(self, only: Filters = ALL, narrowed: Narrowed = EVERYTHING) -> list[Failure]:
+        with self.catalogue(only, narrowed) as catalogue:
+            return catalogue.by_code()
 
     @contextmanager
     def _texts(self, typed: str, only: Filters, field: str | None) -> Iterator[tuple[sqlite3.Connection, Texts | None]]:

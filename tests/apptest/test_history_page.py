@@ -395,3 +395,25 @@ def test_damaged_rows_of_a_batch_and_of_a_deletion_are_shown_as_far_as_they_can_
     assert not app.exception
     assert "1 task" in app.button("open-batch-some-batch").label
     assert any("2 runs deleted or erased" in expander.label for expander in app.expander)
+
+
+def test_what_counts_of_a_run_is_a_sign_and_a_filter_with_counts(visit: Visit, session: Session) -> None:
+    judgements, caller = session.store.judgements, local_caller("page")
+    for run_id in ("good", "bad", "other"):
+        session.store.log.append_and_wait(*whole_run(run_id, task=f"The {run_id} task"))
+    judgements.add("good", caller, mark="right", note="<b>As</b> expected.")
+    judgements.add("bad", caller, mark="wrong")
+    app = visit("history")
+    other, bad, good = cells(app)
+    assert '<i class="right">✓</i>' in good
+    assert "&lt;b&gt;As&lt;/b&gt; expected." in good
+    assert '<i class="wrong">✗</i>' in bad
+    assert "judged-mark" not in other
+    box = app.selectbox("history-judged")
+    assert box.options == ["any judgement", "✓ right · 1", "✗ wrong · 1", "not judged · 1", "✎ with a note · 1"]
+    for which, found in (("wrong", ["run=bad"]), ("unjudged", ["run=other"]), ("noted", ["run=good"])):
+        app.selectbox("history-judged").set_value(which).run()
+        assert [link.proto.query_string for link in app.get("page_link")] == found
+    judgements.take_back(judgements.of("good")[0], caller)
+    app.selectbox("history-judged").set_value("right").run()
+    assert any("No run matches" in each.value for each in app.markdown)

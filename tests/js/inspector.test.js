@@ -34,6 +34,21 @@ test("the keyboard goes where the mouse can", async () => {
   assert.equal(page.find(".map").querySelectorAll("[aria-hidden=true] [tabindex='0']").length, 0)
 })
 
+test("an address that names a step shows it first, and one that names none of this run does not", async () => {
+  const selected = async (address) => {
+    history.replaceState(null, "", address)
+    return heading(await show(FIVE))
+  }
+  try {
+    const { run_id } = FIVE.finished.run
+    assert.equal(await selected(`/run?run=${run_id}&step=3`), "Step 3 · verifier")
+    assert.equal(await selected(`/run?run=${run_id}&step=99`), "Step 4 · writer")
+    assert.equal(await selected("/run?run=another&step=3"), "Step 4 · writer")
+  } finally {
+    history.replaceState(null, "", "/run?run=r")
+  }
+})
+
 test("the panel says what a step saw, what was withheld, and what was not there yet", async () => {
   const page = await show(FIVE)
   const step = (index) => root.steps[index]

@@ -47,6 +47,7 @@ from tests.support.run_events import (
     step_completed,
     step_started,
 )
+from tests.support.tool_runs import asked_for_a_call, begun, tool_call, tool_ran, tool_sent, tools_called
 
 RUN = "r"
 ALONE = Workflow(steps=(Step(instruction="Solve: {question}", agent="solver"),))
@@ -230,9 +231,39 @@ def with_tools(name: str = "weather", given: str = '{"place": "Oslo"}', said: st
     ]
 
 
-def states(events: list[Event]) -> list[object]:
-    """A snapshot up to the first wait, and the messages that follow."""
-    half = next(at for at, event in enumerate(events) if event.kind == "run.waiting") + 1
+# Runs of workers that call tool servers of their pool.
+
+
+def with_servers(said: str = "Paris", name: str = "files") -> list[Event]:
+    """Step 0 asks for an approval to write a file, calls four tools with as many outcomes, and answers."""
+    write, read, search, lost = (
+        tool_call(RUN, number, tool, json.dumps({"text": said}))
+        for number, tool in enumerate((f"{name}__write", f"{name}__read", "web__search", "web__search"))
+    )
+    at = [
+        *begun(RUN),
+        tools_called(RUN, [write, read, search, lost], text=said),
+        asked_for_a_call(RUN, write),
+        ev.ApprovalGranted(run_id=RUN, at_ms=50, numbers=(1,)),
+        tool_sent(RUN, write, effects=True, at_ms=50),
+        tool_ran(RUN, write, said, effects=True, at_ms=400, duration_ms=350),
+        tool_ran(RUN, read, "files could not be reached", "unreachable", at_ms=410),
+        tool_sent(RUN, search, at_ms=420),
+        tool_ran(RUN, search, said, "error", at_ms=700, duration_ms=280, size_bytes=1_200_000),
+        tool_sent(RUN, lost, at_ms=710),
+        tool_ran(RUN, lost, "the program ended", "unknown", at_ms=720, duration_ms=10),
+    ]
+    return [*at, step_completed(RUN, 0, "Written.", 900), *skipped_end()]
+
+
+def skipped_end() -> list[Event]:
+    read = step_started(RUN, 1, 910).model_copy(update={"agent": "reader"})
+    return [read, step_completed(RUN, 1, "Paris", 1_000), run_completed(RUN, "Paris", 1_010)]
+
+
+def states(events: list[Event], after: str = "run.waiting") -> list[object]:
+    """A snapshot up to the first event of a kind, and the messages that follow."""
+    half = next(at for at, event in enumerate(events) if event.kind == after) + 1
     view = LiveView(fold(events[:half]), half)
     snapshot = view.snapshot()
     later = [StoredEvent(number, event) for number, event in enumerate(events[half:], half + 1)]
@@ -378,6 +409,8 @@ def named_runs() -> dict[str, list[Event]]:
         "hostile": hostile(),
         "tools": with_tools(),
         "hostile tools": with_tools(HOSTILE, HOSTILE, HOSTILE_OUTPUT),
+        "servers": with_servers(),
+        "hostile servers": with_servers(HOSTILE_OUTPUT, HOSTILE),
         "seven seconds": run_of_seven_seconds(RUN),
         "waited": run_of_seven_seconds(RUN, waited_s=3600),
         "what is a formula": one_step("\n\n".join(text for text, _ in PARTS)),
@@ -393,6 +426,7 @@ if __name__ == "__main__":
         "costs": costs(),
         "stopped": end_not_written(five),
         "waits": states(with_tools()),
+        "calling": states(with_servers(), "approval.requested"),
         "parts": [formula for _, found in PARTS for formula in found],
         "story": json.loads(story_json()),
         "written": [network_data(lay_out(rounds)) for rounds in WRITTEN],

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import cycle
 
-from conductor_core.chat.messages import Message, ToolCall, Usage, WorkerSpec
+from conductor_core.chat.messages import Message, ToolCall, ToolResultPart, ToolSpec, Usage, WorkerSpec
+from conductor_core.chat.tools import OfferedTool, ToolListing
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor
 from conductor_core.run.events import Event
@@ -88,8 +89,28 @@ class _Writer:
             ev.StepRetried(
                 run_id=run_id, path=path, attempt=1, error_code="WorkerFailed", error=error, partial=partial, wait_ms=0
             ),
+            *self.calling(at),
             *(ev.StepDelta(run_id=run_id, path=path, text=part) for part in self.parts(answer)),
             step_completed(run_id, at, answer, 90).model_copy(update=said),
+        ]
+
+    def calling(self, at: int) -> list[Event]:
+        """A turn of a step that calls a tool server of the pool."""
+        run_id, texts, path = self.run_id, self.texts, (at,)
+        server, tool, name = next(self.given)[:76], next(self.given)[:76], next(texts)[:76]
+        spec = ToolSpec(name=f"{name}{at}", description=next(texts))
+        offers = {"tools": (OfferedTool(server=server, tool=tool, spec=spec),), "left_out": (next(texts),)}
+        listing = ToolListing(
+            server=server, kind="http", where=next(texts), title=next(texts), fault=next(texts), **offers
+        )
+        call = ToolCall(name=spec.name, arguments=next(texts), call_id=f"call_{run_id}_{at}")
+        result = ToolResultPart(call_id=call.call_id, text=self.told())
+        names = {"run_id": run_id, "path": path, "server": server, "tool": tool, "effects": True}
+        return [
+            ev.ToolsListed(run_id=run_id, listing=listing),
+            ev.ToolCalled(run_id=run_id, path=path, text=next(texts), calls=(call,), ours=(call.call_id,)),
+            ev.ToolSent(**names, call_id=call.call_id),
+            ev.ToolRan(**names, outcome="returned", result=result),
         ]
 
     def failing(self, at: int) -> list[Event]:

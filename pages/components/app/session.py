@@ -21,6 +21,7 @@ from conductor_core.engine.host import EngineHost
 from conductor_core.errors import BadInput, InspectorError, StoreError
 from conductor_core.export.otel import LiveTraces, open_traces, watched
 from conductor_core.files import keep_private, only_for_owner
+from conductor_core.mcp.http import OverHttp
 from conductor_core.privacy import masking
 from conductor_core.run.actor import local_caller
 from conductor_core.run.share import recorded_runs
@@ -54,7 +55,8 @@ class Session:
         turns = Turns(self.host, self.store, self.settings, self.served)
         seal = sealing_key(self.settings.data_folder)
         store = self.store
-        return Gateway(turns, self.served, store.service_keys, seal, store.deleted_responses, store.judgements)
+        kept = store.service_keys, seal, store.deleted_responses, store.judgements
+        return Gateway(turns, self.served, *kept, tools=OverHttp(store))
 
     def warm_up(self) -> None:
         """Loads the default Conductor before the first run, if it is one of this process. Returns at once."""

@@ -17,7 +17,7 @@ from pages.components.app import places
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import across, button, choose_run, open_link, segments
 from pages.components.compare.view import HEADS, compared_view, run_rows
-from pages.components.run_list.table import branches, run_label
+from pages.components.run_list.table import branches, mark_words, run_label
 from pages.components.style.formats import ago, html, inert, instruction_markdown, plural, run_status, seconds
 from storage import RunSummary
 from storage.records import ERASED
@@ -59,7 +59,9 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
     """
     known: list[RunSummary | RunTrace] = [*current().store.runs(limit=_MOST_OFFERED, without=UNLISTED_PURPOSES)]
     known += [trace for trace in traces.values() if trace is not None]
-    offered = {run.run_id: run_label(run, run_status(run.status)) for run in known}
+    judged = current().store.judgements.latest({run.run_id for run in known})
+    facts = {run.run_id: mark_words(judged.get(run.run_id, ())) for run in known}
+    offered = {run.run_id: run_label(run, run_status(run.status), *facts[run.run_id]) for run in known}
     for name in NAMES:
         shown, side = traces[name], SIDES[name]
         with across(f"compare-pick-{name}", gap="xsmall"):

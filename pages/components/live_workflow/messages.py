@@ -236,7 +236,9 @@ class LiveView:
             "type": "snapshot",
             "sequence": self._sequence,
             "elapsed_ms": self._elapsed_ms(now_utc or datetime.now(UTC)),
-            "run": self._trace.model_dump(mode="json", exclude={"overrides"}) | _of_steps(self._trace),
+            "run": self._trace.model_dump(mode="json", exclude={"overrides", "listings"})
+            | _of_steps(self._trace)
+            | {"listings": _listings(self._trace)},
             "drafts": [self._draft_json(path) for path in self._drafts],
             "layout": self._layout(),
             "shape": shape_in_words(self._trace),
@@ -346,7 +348,8 @@ class LiveView:
             "type": "patch",
             "sequence": self._sequence,
             "elapsed_ms": event.at_ms,
-            "run": {name: value for name, value in _scalars(trace).items() if before_run[name] != value},
+            "run": {name: value for name, value in _scalars(trace).items() if before_run[name] != value}
+            | ({"listings": _listings(trace)} if isinstance(event, ev.ToolsListed) else {}),
             "steps": [step.model_dump(mode="json", exclude={"round"}) for step in steps],
             "rounds": [each.model_dump(mode="json", exclude={"steps"}) for each in rounds],
             "values": _values(trace, steps),
@@ -445,6 +448,7 @@ def _continues(earlier: MessageJson, later: MessageJson) -> bool:
 
 def _scalars(trace: RunTrace) -> MessageJson:
     others = {"root", "pool", "task", "conductor", "limits", "last_at_ms", "approvals", "workflow", "overrides"}
+    others.add("listings")
     return trace.model_dump(mode="json", exclude=others) | _of_steps(trace)
 
 
@@ -452,7 +456,16 @@ def _of_steps(trace: RunTrace) -> MessageJson:
     """Returns all requests for an approval. Only open ones have what would be sent: later, that is in the step."""
     approvals = [
         approval.model_dump(mode="json", exclude=set() if approval.status == "open" else {"messages"})
-        | {"what": approval.what}
+        | {"what": approval.what, "wish": approval.wish}
         for approval in trace.approvals
     ]
     return {"approvals": approvals, "last_step": trace.overrides.last_step}
+
+
+def _listings(trace: RunTrace) -> MessageJson:
+    """Returns what each tool server offered, without the forms of arguments."""
+    slim = {"listing": {"tools": {"__all__": {"spec": {"parameters"}}}}}
+    return {
+        server: listed.model_dump(mode="json", include={"listing", "recorded"}, exclude=slim)
+        for server, listed in trace.listings.items()
+    }

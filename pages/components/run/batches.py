@@ -444,6 +444,8 @@ def _expect(forecast: repeats.RepeatsForecast, trace: RunTrace) -> None:
         f":small[▶ **{runs or 'none'}** will run in each{kept}  \n"
         f"{plural(forecast.runs, 'run')}: about {forecast.estimated_tokens:,} tokens, {inert(forecast.cost.in_line)}]"
     )
+    for said in dict.fromkeys(each.effects_again for each in forecast.each if each.effects_again):
+        st.markdown(f":small[:orange[◆ {inert(said)}]]")
     if trace.simulated:
         st.markdown(":small[:gray[Simulated workers draw each answer from its seed.]]")
     elif any(step.agent == CONDUCTOR_AGENT for step in first.will_run):

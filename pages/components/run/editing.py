@@ -378,7 +378,16 @@ def _says(editing: Editing, forecast: RerunPreview | None) -> list[tuple[str, st
     on_top = [("", forecast.on_top)] if forecast.on_top else []
     first = [("", "Nothing is sent yet")] if editing.of == "new" else []
     tokens = ("", f"about {forecast.estimated_tokens:,} tokens")
-    return [*first, ("runs", f"↻ {_in_words(runs)} {words}"), *kept, tokens, ("", forecast.cost.in_line), *on_top]
+    again = [("warn", f"◆ {forecast.effects_again}")] if forecast.effects_again else []
+    return [
+        *first,
+        ("runs", f"↻ {_in_words(runs)} {words}"),
+        *again,
+        *kept,
+        tokens,
+        ("", forecast.cost.in_line),
+        *on_top,
+    ]
 
 
 def _in_words(steps: Sequence[int]) -> str:

@@ -212,7 +212,8 @@ def choose_gates(
 ) -> None:
     """Draws the fields. ``rules`` and ``above_usd``: what is chosen before anyone changes them on this page."""
     providers = sorted({f"provider:{name}" for spec in specs if not spec.simulated for name in servers(spec)})
-    offered = list(dict.fromkeys(["plan", "steps", *providers, *rules]))
+    tools = ["tools"] if any(spec.tools for spec in specs) else []
+    offered = list(dict.fromkeys(["plan", "steps", *tools, *providers, *rules]))
     st.multiselect(
         "Wait for approval",
         offered,
@@ -252,6 +253,7 @@ def gate_words(text: str) -> str:
         "step": f"before step {gate.number}",
         "usd": f"above ${gate.usd or 0:g}",
         "provider": f"before {gate.provider}",
+        "tools": "before any tool that has effects",
     }[gate.rule]
 
 

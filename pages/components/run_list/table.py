@@ -11,8 +11,10 @@ from markupsafe import Markup
 
 from conductor_core.blame.experiments import blamed_run
 from conductor_core.engine.repeats import names_plans
+from conductor_core.run.judgement import Judgement
 from conductor_core.run.request import REPLAY_PURPOSE
 from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import label
 from pages.components.app import places
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import text_button
@@ -148,10 +150,13 @@ NUMBERS = ("Cost", "Time", "When")
 ANSWER = "Answer"
 
 
-def cells(row: Row, columns: Sequence[str], extra: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def cells(
+    row: Row, columns: Sequence[str], extra: Mapping[str, str], judged: Mapping[str, Sequence[Judgement]] | None = None
+) -> list[tuple[str, str, str]]:
     """Returns the columns after the name: their name, their kind and what they say.
 
     A narrow screen shows the names of numbers before them, and no head. ``extra``: a further column, by run.
+    ``judged``: what counts of each run, which stands before its answer.
     """
     entry = row.entry
     if isinstance(entry, BatchSummary):
@@ -161,6 +166,8 @@ def cells(row: Row, columns: Sequence[str], extra: Mapping[str, str]) -> list[tu
         known = {ANSWER: answer, "Cost": _cost(entry), "When": ago(entry.created_at_utc)}
     else:
         known = {name: draw(row, entry) for name, draw in _DRAWN.items() if name in columns}
+        if ANSWER in known and judged and (of_run := judged.get(entry.run_id)):
+            known[ANSWER] = judgement_mark(of_run) + known[ANSWER]
     return [(name, kind(name), known.get(name, extra.get(row.id, ""))) for name in columns]
 
 
@@ -188,6 +195,27 @@ def _answer(row: Row, run: RunSummary) -> Markup:
     quiet = run.conclusion.kind in ("declined", "empty")
     said = run.conclusion.text or "empty"
     return html(TEMPLATE, "answer", said=said, before=before, quiet=quiet, same=row.same is True)
+
+
+_MARK_WORDS = {"right": "✓ right", "wrong": "✗ wrong"}
+
+
+def mark_words(judgements: Sequence[Judgement]) -> tuple[str, ...]:
+    """Returns which marks count of an answer, in words; none where nobody judged it right or wrong."""
+    marks = {each.mark for each in judgements if each.path is None}
+    return tuple(words for mark, words in _MARK_WORDS.items() if mark in marks)
+
+
+def judgement_mark(judgements: Sequence[Judgement]) -> Markup:
+    """Draws in a sign what counts of a run: ✓ right, ✗ wrong, both where judges disagree, ✎ a note or a score alone."""
+    marks = {each.mark for each in judgements if each.path is None}
+    kinds = [str(mark) for mark in ("right", "wrong") if mark in marks] or ["noted"]
+    said = [
+        f"{'' if each.path is None else f'step {label(each.path)}: '}{each.in_words}, {each.judge_in_words}"
+        + (f": {each.note}" if each.note else "")
+        for each in judgements
+    ]
+    return html(TEMPLATE, "judged", kinds=kinds, said="\n".join(said))
 
 
 def _steps(_: Row, run: RunSummary) -> Markup:
@@ -330,6 +358,7 @@ def table(
     held: Collection[str] = (),
     picking: bool = False,
     turns: Mapping[str, tuple[int, int]] | None = None,
+    judged: Mapping[str, Sequence[Judgement]] | None = None,
 ) -> None:
     """Draws a row per entry. Its name opens it; the rest stands in columns.
 
@@ -339,6 +368,7 @@ def table(
         held: ids of runs that may not be deleted.
         picking: whether each row has a checkbox.
         turns: by run, its place in its conversation and how many turns that has (``Store.turn_numbers``).
+        judged: by run, what counts of its judgements.
     """
     entries = [row.entry for group in groups for row in group.rows]
     told = [run for run in entries if isinstance(run, RunSummary) and run.conclusion is not None]
@@ -364,7 +394,7 @@ def table(
                         label = f"Select {inert(named[:60])}"
                         st.checkbox(label, key=pick_key(row.entry), label_visibility="collapsed")
                     # The line that leads to it is drawn with the columns: an element of its own costs the page more.
-                    drawn = cells(row, columns, extra or {})
+                    drawn = cells(row, columns, extra or {}, judged)
                     guide = html(TEMPLATE, "guide", parts=row.guide)
                     st.html(html(TEMPLATE, "row", form=form, guide=guide, cells=drawn), width="content")
 

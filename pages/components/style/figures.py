@@ -49,6 +49,13 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "faint": ("#c9ced6", "#3d4554"),
     "line": ("#e3e6eb", "#2a3140"),
     "surface": ("#ffffff", "#0d1117"),
+    # Kinds of failures, in the colours of the statuses that they are like.
+    "kind-failed": ("#b42318", "#ff8a80"),
+    "kind-limited": ("#8a5300", "#f0b557"),
+    "kind-empty": ("#59616f", "#a3acba"),
+    "kind-refused": ("#7a3fb0", "#c39bf0"),
+    "kind-looping": ("#2450c8", "#8aa8ff"),
+    "kind-corrected": ("#0f7a55", "#4cc38a"),
     "tone-0": ("#4b5362", "#b9c1cd"),
     "tone-1": ("#8d96a5", "#7d8797"),
     "tone-2": ("#c8ced7", "#49525f"),

@@ -49,7 +49,8 @@ def serving(
 
 
 def ask(port: int, path: str, document: dict[str, Any] | None = None, key: str = "") -> tuple[int, Any, Any]:
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    headers |= {"authorization": f"Bearer {key}"} if key else {}
     data = None if document is None else json.dumps(document).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers)
     try:
@@ -76,6 +77,9 @@ def test_it_answers_by_runs_which_the_inspector_shows_and_ends_when_it_is_told(p
         assert (status, answer["model"], len(answer["conductor"]["steps"])) == (200, "quick", 2)
         assert headers["x-conductor-trace-url"] == f"{shown_at}/run?run={run_id}"
         assert ask(port, "/")[0] == 404
+        call = {"name": "read_run", "arguments": {"run_id": run_id}}
+        status, told, _ = ask(port, "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+        assert (status, told["result"]["structuredContent"]["run_id"]) == (200, run_id)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 0

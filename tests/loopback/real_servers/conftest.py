@@ -127,7 +127,7 @@ def _litellm_config(servers: Servers) -> str:
     return json.dumps({"model_list": models, "router_settings": {"num_retries": 0, "disable_cooldowns": True}})
 
 
-def _start(stack: ExitStack, command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def start(stack: ExitStack, command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     home = log.parent / "home"
     home.mkdir(exist_ok=True)
     clean = {"PATH": os.environ.get("PATH", ""), "HOME": str(home), "HF_HUB_CACHE": str(home), "NO_PROXY": "*"}
@@ -164,7 +164,7 @@ def _started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     at = ["--host", "127.0.0.1", "--port"]
     with ExitStack() as stack:
         logs = folder / "litellm.log", folder / "transformers.log", folder / "llama.log"
-        litellm = _start(
+        litellm = start(
             stack,
             [str(LITELLM), "--config", str(config), *at, str(servers.litellm_port)],
             logs[0],
@@ -172,14 +172,14 @@ def _started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
             {"LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"},
         )
         serve = [str(Path(sys.executable).with_name("transformers")), "serve", "--device", "cpu"]
-        transformers = _start(
+        transformers = start(
             stack,
             [*serve, *at, str(servers.transformers_port)],
             logs[1],
             {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
         )
         smol = [str(PYTHON), "-c", _LLAMA_CPP, str(_smollm2(folder)), str(servers.llama_port)]
-        llama = _start(stack, smol, logs[2], {})
+        llama = start(stack, smol, logs[2], {})
         until_served(litellm, f"http://127.0.0.1:{servers.litellm_port}/health/liveliness", logs[0])
         until_served(transformers, f"http://127.0.0.1:{servers.transformers_port}/health", logs[1])
         until_served(llama, f"http://127.0.0.1:{servers.llama_port}/health", logs[2])

@@ -2,11 +2,13 @@
 
 import pytest
 
-from conductor_core.chat.messages import ConductorInfo, Message, Usage, WorkerSpec
+from conductor_core.chat.messages import ConductorInfo, Message, ToolResultPart, Usage, WorkerSpec
+from conductor_core.chat.tools import NOT_SENT, ToolOutcome
 from conductor_core.run import events as ev
 from conductor_core.run.egress import calls
 from conductor_core.run.values import PoolInfo
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started
+from tests.support.tool_runs import begun, tool_call, tool_ran, tool_sent, tools_called
 
 POOL = PoolInfo(
     name="p",
@@ -140,3 +142,77 @@ def test_waiting_for_a_server_that_loads_its_model_is_no_new_call() -> None:
         PLAN[3:],
         ("first", "completed"),
     ]
+
+
+def sent_in(*events: ev.Event) -> list[tuple[str, str, str, str]]:
+    return [(call.agent, call.provider, call.host, call.ended) for call in calls([*begun("r"), *events])][1:]
+
+
+ONE = "one.example:81"
+SEARCH, WRITE, RUN = (
+    tool_call("r", number, name, '{"text": "Paris\\nFrance"}')
+    for number, name in enumerate(("web__search", "files__write", "python__run"))
+)
+
+
+def test_a_call_of_a_tool_server_is_sent_when_it_leaves_and_not_when_the_worker_asks_for_it() -> None:
+    asked = tools_called("r", [SEARCH, WRITE])
+    assert sent_in(asked) == [("writer", "openai", ONE, "called tools")]
+    assert sent_in(asked, tool_sent("r", WRITE))[1:] == [
+        ("files.write", "mcp", "this machine: mcp-files", "running"),
+    ]
+
+
+def test_each_tool_server_is_named_by_where_it_is_and_the_sandbox_is_none() -> None:
+    sent = (tool_sent("r", each) for each in (SEARCH, WRITE, RUN))
+    found = sent_in(tools_called("r", [SEARCH, WRITE, RUN]), *sent, ev.RunInterrupted(run_id="r"))
+    assert found[1:] == [
+        ("web.search", "mcp", "tools.example:82", "broken off"),
+        ("files.write", "mcp", "this machine: mcp-files", "broken off"),
+        ("python.run", "python", "", "broken off"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ended"),
+    [("returned", "completed"), ("error", "failed"), ("timed_out", "timed out"), ("unknown", "unknown")],
+)
+def test_a_call_that_left_counts_whatever_became_of_it(outcome: ToolOutcome, ended: str) -> None:
+    events = (tools_called("r", [WRITE]), tool_sent("r", WRITE), tool_ran("r", WRITE, "x", outcome))
+    assert sent_in(*events)[1] == ("files.write", "mcp", "this machine: mcp-files", ended)
+
+
+@pytest.mark.parametrize("outcome", sorted(NOT_SENT))
+def test_a_call_of_which_nothing_was_sent_is_no_call(outcome: ToolOutcome) -> None:
+    events = (tools_called("r", [WRITE]), tool_sent("r", WRITE), tool_ran("r", WRITE, "x", outcome))
+    assert [each[0] for each in sent_in(*events)] == ["writer", "writer"]
+    assert [each[0] for each in sent_in(events[0], events[2])] == ["writer", "writer"]
+
+
+def test_what_tools_brought_is_received_by_the_next_call_of_the_worker() -> None:
+    events = [*begun("r"), tools_called("r", [SEARCH, WRITE])]
+    events += [tool_sent("r", SEARCH), tool_ran("r", SEARCH, "found it"), tool_sent("r", WRITE)]
+    assert [call.ended for call in calls(events)][-1] == "running"  # one result is missing, and no call was announced
+    events += [tool_ran("r", WRITE, "wrote it"), step_completed("r", 0, "a", 400)]
+    again = calls(events)[-1]
+    assert (again.agent, again.how, again.ended) == ("writer", "again", "completed")
+    assert all(any(words in text for text in again.texts) for words in ("step 0", "found it", "wrote it"))
+
+
+def test_results_of_the_client_and_of_tool_servers_go_to_the_next_call_together() -> None:
+    clients = tool_call("r", 7, "clock")
+    said = ev.ToolReturned(run_id="r", results=(ToolResultPart(call_id="call_r_7", text="noon"),), said="Hurry.")
+    ran = tool_ran("r", WRITE, "wrote it")
+    both: tuple[tuple[ev.Event, ev.Event], ...] = ((said, ran), (ran, said))
+    for results in both:
+        asked = [*begun("r"), tools_called("r", [WRITE], clients=[clients]), tool_sent("r", WRITE), *results]
+        found = calls(asked)
+        assert [(call.agent, call.provider) for call in found[2:4]] == [("clock", "client"), ("files.write", "mcp")]
+        again = " ".join(found[-1].texts)
+        assert all(words in again for words in ("noon", "wrote it", "Hurry."))
+        assert found[-1].ended == "announced"
+
+
+def test_arguments_are_found_as_they_are_written_and_as_their_escapes_read() -> None:
+    tool = calls([*begun("r"), tools_called("r", [WRITE]), tool_sent("r", WRITE)])[-1]
+    assert any("Paris\nFrance" in text for text in tool.texts)

@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.chat.messages import WorkerSpec
+from conductor_core.chat.messages import ToolCall, WorkerSpec
 from conductor_core.chat.progress import Progress
+from conductor_core.chat.tools import ToolListing
 from conductor_core.engine.prompts import digest_text
 from conductor_core.errors import BadInput
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
 from conductor_core.run.redaction import MARK, Redactor, read_patterns, words
+from conductor_core.run.request import new_run_id, tool_call_id
 from conductor_core.run.trace import fold
 from conductor_core.run.values import BatchRow, PoolInfo, SharedOutput
 from tests.support.run_events import (
@@ -25,6 +27,7 @@ from tests.support.run_events import (
     step_started,
     whole_run,
 )
+from tests.support.tool_runs import asked_for_a_call, begun, listed, tool_ran, tool_sent, tools_called
 
 SECRET = "Ada Lovelace"
 
@@ -175,3 +178,27 @@ def test_what_tells_a_program_how_to_read_the_record_is_never_hidden() -> None:
 def test_a_pattern_that_is_none_is_named() -> None:
     with pytest.raises(BadInput, match=r"--redact '\(' is not a regular expression"):
         read_patterns(["("])
+
+
+def test_what_tool_servers_were_sent_and_brought_is_hidden_and_their_calls_are_still_found() -> None:
+    run_id = new_run_id()
+    call = ToolCall(name="files__write", arguments=f'{{"text": "{SECRET}"}}', call_id=tool_call_id(run_id, 0))
+    other = call.model_copy(update={"call_id": tool_call_id(run_id, 1)})
+    named = ToolListing(server="web", kind="http", title=SECRET, fault=SECRET, left_out=(f"x: {SECRET}",))
+    events = [
+        *begun(run_id),
+        listed(run_id, named),
+        tools_called(run_id, [call, other], text=SECRET),
+        asked_for_a_call(run_id, call),
+        ev.ApprovalGranted(run_id=run_id, numbers=(1,)),
+        tool_sent(run_id, call, effects=True),
+        tool_ran(run_id, call, f"wrote {SECRET}", effects=True),
+        tool_ran(run_id, other, SECRET, "unreachable"),
+        step_completed(run_id, 0, "done", 400),
+    ]
+    hidden = Redactor(read_patterns([SECRET, r"\d+"])).events(events)
+    assert not [event for event in hidden if SECRET in event.model_dump_json()]
+    trace = fold(hidden)
+    (turn,) = trace.steps[0].turns
+    assert [each.call_id for each in turn.ran] == [call.call_id, other.call_id]
+    assert trace.approvals[0].identity == call.call_id

@@ -20,6 +20,7 @@ from conductor_core.run.trace import fold
 from pages.components.live_workflow.shared_page import shared_page
 from storage import Store, open_store
 from tests.support.run_events import created_otherwise, run_completed, whole_run
+from tests.support.tool_runs import run_with_tools
 
 HOSTILE = "</script><script>window.pwned = 1</script><!-- \u2028 <img src=x onerror=window.pwned=1>"
 
@@ -261,3 +262,9 @@ def test_a_file_of_a_machine_whose_clock_is_hours_ahead_is_read() -> None:
     rows = _rows()
     rows[-1]["at_utc"] = (datetime.now(UTC) + timedelta(hours=14)).isoformat()
     assert read_shared(_record(rows), "file")
+
+
+def test_a_run_with_calls_of_tool_servers_comes_out_as_it_went_in() -> None:
+    events = run_with_tools("r")
+    ((_, read, _),) = read_shared(shared_page(events, {}, Redactor()), "file")
+    assert fold(read) == fold(events)

@@ -124,6 +124,23 @@ def test_the_images_of_a_task_are_in_it_under_their_digest(tmp_path: Path) -> No
         assert "data:image/" in archive.read("records/a1.html").decode()
 
 
+def test_what_was_held_of_the_runs_is_in_it(database: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "judged.zip"
+    store = open_store(f"sqlite:///{database}")
+    try:
+        store.judgements.add("a1", PAGE, mark="wrong", note=HOSTILE)
+        store.judgements.add("b2", PAGE, mark="right")
+    finally:
+        store.close()
+    assert main(["export", "a1", "c3", "--out", str(bundle), "--db", str(database)]) == 0
+    with zipfile.ZipFile(bundle) as archive:
+        (line,) = archive.read("judgements.jsonl").splitlines()
+    assert json.loads(line).items() >= {"run_id": "a1", "mark": "wrong", "note": HOSTILE}.items()
+    (tmp_path / "elsewhere").mkdir()
+    done = _verify(tmp_path / "elsewhere", bundle, database)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_filters_choose_the_runs(database: Path, tmp_path: Path) -> None:
     def ids(*filters: str) -> set[str]:
         bundle = tmp_path / f"{len(list(tmp_path.glob('*.zip')))}.zip"

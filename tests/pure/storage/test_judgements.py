@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from conductor_core.errors import BadInput, StoreDamaged, UnknownRun
 from conductor_core.run.actor import Actor, Caller, local_caller
-from conductor_core.run.judgement import TAKEN_BACK, By, Judgement, Mark, Verdict
+from conductor_core.run.judgement import TAKEN_BACK, By, Judged, Judgement, Mark, Verdict
 from storage import Store, open_store
 from storage.judgements import UNREADABLE, JudgementQuery
 from storage.privacy import Privacy
@@ -269,3 +270,19 @@ def test_a_damaged_row_is_told(store: Store, run: str, path: Path) -> None:
     for ask in (store.judgements.list, lambda: store.judgements.latest([run])):
         with pytest.raises(StoreDamaged, match=r"a judgement .* cannot be read"):
             ask()
+
+
+def test_runs_are_found_by_what_counts_of_them(store: Store) -> None:
+    for name in ("a", "b", "c", "d"):
+        store.log.append_and_wait(*whole_run(name))
+    keep = store.judgements
+    keep.add("a", ADA, mark="wrong")
+    keep.add("a", ADA, mark="right", note="Now it is.")
+    keep.add("b", ADA, mark="wrong")
+    keep.take_back(keep.add("c", ADA, mark="right", note="Well."), ADA)
+    keep.add("d", ADA, path=(0,), mark="wrong", note="A step.")
+    found = {which: {run.run_id for run in store.runs(judged=which)} for which in get_args(Judged)}
+    assert found == {"right": {"a"}, "wrong": {"b"}, "unjudged": {"c", "d"}, "noted": {"a", "d"}}
+    assert keep.counts() == {which: len(runs) for which, runs in found.items()}
+    assert store.totals(judged="right").runs == 1
+    assert [run.run_id for run in store.runs(judged="unjudged", limit=1)] == ["d"]

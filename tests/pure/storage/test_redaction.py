@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.chat.tools import ToolListing
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.privacy import detectors, masking
 from conductor_core.run import events as ev
@@ -24,6 +25,7 @@ from tests.support.run_events import (
     step_started,
     whole_run,
 )
+from tests.support.tool_runs import begun, listed, tool_call, tool_ran, tool_sent, tools_called
 
 CARD, MAIL, PHONE = "4111 1111 1111 1111", "ada@example.org", "+49 30 901820"
 KEY = "sk-proj-Zq3xW8vB1nM5tR7yU2pL"
@@ -53,6 +55,23 @@ def talked_of(run_id: str, said: str) -> list[Event]:
         step_completed(run_id, 0, said, 40),
         run_completed(run_id, said),
     ]
+
+
+def test_what_tool_servers_were_sent_and_brought_is_hidden(store: Store, path: Path) -> None:
+    call = tool_call("r", 0, "files__write", f'{{"text": "{SAID}"}}')
+    store.log.append_and_wait(
+        *begun("r"),
+        listed("r", ToolListing(server="web", kind="http", fault=SAID, title=SAID, where="tools.example")),
+        tools_called("r", [call], text=SAID),
+        tool_sent("r", call, effects=True),
+        tool_ran("r", call, SAID, effects=True),
+        step_completed("r", 0, "done", 400),
+    )
+    nowhere(path, MAIL, CARD, PHONE)
+    (turn,) = store.read("r").steps[0].turns
+    assert [ran.outcome for ran in turn.ran] == ["returned"]
+    receipt = store.search.receipt("mcp", MAIL)
+    assert receipt.in_words.startswith("It cannot be said"), receipt.in_words
 
 
 def nowhere(path: Path, *texts: str) -> None:

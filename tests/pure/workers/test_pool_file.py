@@ -338,7 +338,7 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(PoolInvalid) as caught:
         read_pool_file(path)
     assert caught.value.faults == (
-        "line 1, title: unknown key; a pool file holds [[worker]] tables, and before them "
+        "line 1, title: unknown key; a pool file holds [[worker]] and [[tools]] tables, and before them "
         "on_incomplete and give_question",
         "line 2, worker[0].model: missing; every worker needs it",
         'line 4, worker[0].provider: "opnai" is not allowed; use "openai", "anthropic", "local", "gguf" or "rehearsal"',

@@ -3,6 +3,7 @@
 import { el, setText } from "./dom.js"
 import { pathKey, plural, usdInLine } from "./format.js"
 import { KeptNote } from "./kept_note.js"
+import { toolCalls } from "./message_parts.js"
 import { runUrl } from "./socket.js"
 import { calledTools, openCalls } from "./status.js"
 import { isolated, visible } from "./text.js"
@@ -76,17 +77,15 @@ export class Approval {
       this.title,
       `${waits(model)}${since(model.run)}${model.run.status === "waiting" ? "" : " · other steps still run"}`,
     )
-    setText(
-      this.what,
-      asked.map((each) => `${visible(each.what)}${each.agent ? ` → ${isolated(each.agent)}` : ""}`).join(", "),
-    )
-    const hint = [gates(asked), most(asked), receivers(model, asked)].filter(Boolean).join(" · ")
+    setText(this.what, asked.map(wanted).join(", "))
+    const hint = [given(asked), gates(asked), most(asked), receivers(model, asked)].filter(Boolean).join(" · ")
     setText(this.hint, hint)
     this.hint.title = hint
     if (!model.replayed) this.kept.show(this.runId)
     const numbers = asked.map((each) => each.number).join()
     if (this.sent && this.sent !== numbers) this.sent = null
-    const what = this.meant.length > 1 ? plural(asked.length, "request") : this.meant[0].what
+    const alone = this.meant[0].of === "tool" ? "the call" : this.meant[0].what
+    const what = this.meant.length > 1 ? plural(asked.length, "request") : alone
     setText(this.approveWords, this.sent ? "Sent…" : `Approve ${visible(what)}`)
     this.approve.title = "Press A to come here, then Enter"
     this.all.hidden = this.meant.length === asked.length
@@ -161,6 +160,17 @@ export class Approval {
   }
 }
 
+function wanted(each) {
+  if (each.of === "tool") return visible(each.wish)
+  return `${visible(each.what)}${each.agent ? ` → ${isolated(each.agent)}` : ""}`
+}
+
+// What a call of a tool would be given; the panel has all of it.
+function given(asked) {
+  const calls = asked.filter((each) => each.of === "tool").flatMap((each) => toolCalls(each.messages))
+  return calls.length === 1 ? `with ${isolated(calls[0].arguments || "no arguments")}` : ""
+}
+
 const waits = (model) => (model.replayed ? "The run waited for an approval" : "Waits for your approval")
 
 function since(run) {
@@ -175,13 +185,14 @@ function gateInWords(gate) {
   const value = visible(rest.join(":"))
   if (rule === "plan") return "before any worker is called"
   if (rule === "steps") return "before every step"
+  if (rule === "tools") return "before any tool that has effects"
   if (rule === "step") return `before step ${value}`
   return rule === "usd" ? `may cost more than $${value}` : `goes to ${value}`
 }
 
 // The highest cost of all that is asked; unknown if one price is.
 function most(asked) {
-  const called = asked.filter((each) => each.of !== "conductor")
+  const called = asked.filter((each) => each.of !== "conductor" && each.of !== "tool")
   if (!called.length) return ""
   const tokens = called.reduce((sum, each) => sum + each.most.input_tokens + each.most.output_tokens, 0)
   const usd = called.some((each) => each.most_usd === null)
@@ -194,6 +205,11 @@ function receivers(model, asked) {
   const plan = asked.some((each) => each.of === "plan") ? [...model.steps.values()].map((step) => step.agent) : []
   const agents = new Set([...asked.map((each) => each.agent), ...plan])
   const names = new Set()
+  for (const each of asked.filter(({ of }) => of === "tool")) {
+    const server = each.agent.split("__")[0]
+    const where = model.run.listings?.[server]?.listing.where
+    names.add(where ? `${server} (${where})` : server)
+  }
   for (const agent of agents) {
     const worker = model.worker(agent)
     if (!worker) continue

@@ -14,7 +14,7 @@ const DECIDED = {
 // Returns one line, as in the terminal.
 export function decisionLine(approval, ofFile = false) {
   const { glyph, word } = DECIDED[approval.status]
-  const to = approval.agent ? ` → ${isolated(approval.agent)}` : ""
+  const to = approval.agent && approval.of !== "tool" ? ` → ${isolated(approval.agent)}` : ""
   const rest = approval.rest ? ", and all that follows," : ""
   const by = approval.decided_by ? ` by ${visible(caller(approval.decided_by))}${saidBy(ofFile)}` : ""
   const at = approval.decided_at_utc ? `, ${moment(approval.decided_at_utc)}` : ""

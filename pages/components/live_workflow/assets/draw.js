@@ -4,7 +4,7 @@ import { agentDot, drawCompactText, drawFoot, drawGlyph, fit, frame, nameHeight 
 import { ARROW, onCurve, pullOf } from "./edge_path.js"
 import { speed } from "./figures.js"
 import { pathKey, seconds, tokens } from "./format.js"
-import { STEP_STATUS, calledTools, ended, notWhole, openCalls, shownStatus } from "./status.js"
+import { STEP_STATUS, calledTools, callsNow, ended, notWhole, openCalls, shownStatus } from "./status.js"
 import { withoutTask } from "./task_words.js"
 import { isolated, personOf, rightToLeft, visible } from "./text.js"
 
@@ -31,6 +31,7 @@ export const BOXED = {
   cancelled: "warn",
   asked: "warn",
   tool_results: "warn",
+  calls_tools: "running",
   unread: "warn",
 }
 
@@ -130,8 +131,13 @@ function footerSaid(step, status, model) {
       return "being written"
     case "tool_results":
       return [`waits for ${calledTools(openCalls(step))}`, STEP_STATUS[status].word]
-    case "unfinished":
+    case "calls_tools":
+      return [`calls ${calledTools(callsNow(step), true)}`, STEP_STATUS[status].word]
     case "asked":
+      return step.askedCalls?.length
+        ? [`waits for approval: ${calledTools(callsNow(step), true)}`, STEP_STATUS[status].word]
+        : STEP_STATUS[status].word
+    case "unfinished":
     case "denied":
       return STEP_STATUS[status].word
     case "slot": {

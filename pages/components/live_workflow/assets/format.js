@@ -14,6 +14,12 @@ export function seconds(ms) {
 
 export const count = (value) => whole.format(value)
 
+// As `formats.size_in_bytes`.
+export function sizeInBytes(size) {
+  if (size < 1_000) return plural(size, "byte")
+  return size < 999_950 ? `${(size / 1_000).toFixed(1)} kB` : `${(size / 1_000_000).toFixed(1)} MB`
+}
+
 // Says how large a model is, in few letters: 135M, 7.6B.
 export const sized = (parameters) =>
   parameters >= 1e9 ? `${(parameters / 1e9).toFixed(1)}B` : `${whole.format(parameters / 1e6)}M`

@@ -5,7 +5,7 @@ import { el, setAttributes, setClass, setText } from "./dom.js"
 import { CHANGE, FATE } from "./draw_edited.js"
 import { ranges } from "./fold.js"
 import { count, pathKey, seconds } from "./format.js"
-import { STEP_STATUS, calledTools, ended, openCalls, shownStatus } from "./status.js"
+import { STEP_STATUS, calledTools, callsNow, ended, openCalls, shownStatus } from "./status.js"
 import { isolated, visible } from "./text.js"
 
 const HEADS = ["Step", "Instruction", "Reads", "State", "Tokens", "Output, or its newest line"]
@@ -242,6 +242,7 @@ function runRow(model, key, step) {
 // The first line of an output, or the newest one of what is being written.
 function lineOf(step) {
   const { status, output, reasoning } = step
+  if (callsNow(step).length) return `⚒ ${calledTools(callsNow(step), true)}`
   if (openCalls(step).length) return `⚒ ${calledTools(openCalls(step))}`
   if (status !== "running") return short((output ?? "").trimStart().slice(0, LINE).split("\n")[0])
   const lines = (output || reasoning || "")

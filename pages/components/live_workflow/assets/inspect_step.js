@@ -11,7 +11,7 @@ import { contentTokens, imagesIn, inWords, partInWords, partsOf, turnMessages, t
 import { beginning, cutNotice, notices } from "./panes.js"
 import { STEP_STATUS, notWholeNote, shownStatus } from "./status.js"
 import { StreamedMarkdown, isolated, renderMarkdown, visible } from "./text.js"
-import { callBox, folded, resultBox, turnList } from "./turns.js"
+import { callBox, folded, offeredTools, resultBox, turnList } from "./turns.js"
 
 const GIVEN = "A person gave this output. Nothing was sent, so this step saw nothing."
 const WOULD_SEND = "If you approve, exactly this is sent"
@@ -81,11 +81,18 @@ function saw(body, { onSelect, onRead }) {
   const open = new Map() // what a person has unfolded or folded, by the step's key
   const told = el("div", { class: "read-list" })
   const back = el("div", { class: "messages" })
+  const offers = el("div", { class: "tool-offers" })
   parts.before(told)
-  decisions.before(back)
+  decisions.before(offers, back)
   return (model, step) => {
     once(told, `${step.identity}|${step.messages.length}`, () => toldParts(model, step, onRead))
     const turns = step.turns ?? []
+    const listed = Object.values(model.run?.listings ?? {}).map(({ listing, recorded }) => [
+      listing.server,
+      listing.fault,
+      recorded,
+    ])
+    once(offers, `${step.identity}|${step.agent}|${listed}`, () => offered(model, step))
     once(back, `${step.identity}|${turns.length}|${turns.at(-1)?.results === null}`, () => sentBack(step, onRead))
     const begun = step.given || step.messages.length > 0 || step.granted.length > 0 || step.withheld.length > 0
     const lengths = [...step.granted, ...step.withheld].map((part) => {
@@ -166,6 +173,12 @@ const saidBox = ({ role, content }, onRead) =>
       part.kind === "text" ? [folded(part.text, role, onRead, { lines: 4 })] : partElements([part], onRead),
     ),
   )
+
+// Which tools of its pool the step could call.
+function offered(model, step) {
+  const offers = step.given ? [] : offeredTools(model.run, model.worker(step.agent))
+  return offers.length ? [section("Tools it was offered"), ...offers] : []
+}
 
 // What its turns with tools brought into its next calls.
 function sentBack(step, onRead) {

@@ -36,3 +36,7 @@ export function turnMessages({ text, calls, results, said: added }) {
   const brought = calls.map(({ call_id }) => byId.get(call_id)).filter(Boolean)
   return [called, { role: "user", content: [...brought, ...part(added)] }]
 }
+
+// The calls of tools in messages.
+export const toolCalls = (messages) =>
+  messages.flatMap(({ content }) => partsOf(content)).filter(({ kind }) => kind === "tool_call")

@@ -2,7 +2,7 @@
 
 import { estimateTokens, pathKey, tokens } from "./format.js"
 import { contentTokens, turnMessages } from "./message_parts.js"
-import { openCalls, takeAdvice } from "./status.js"
+import { openCalls, openTurn, takeAdvice } from "./status.js"
 
 const ENDED = new Set([
   "planned",
@@ -202,12 +202,13 @@ export class RunModel {
     return (this.run?.approvals ?? []).filter((approval) => approval.status === "open")
   }
 
-  // Marks the steps that wait for an approval, each with its request.
+  // Marks the steps that wait for an approval, each with its request, or with those for its calls of tools.
   markAsked(touched) {
-    for (const step of this.steps.values()) step.asked = null
+    for (const step of this.steps.values()) Object.assign(step, { asked: null, askedCalls: [] })
     for (const approval of this.askedFor) {
       const step = approval.of === "plan" ? null : this.steps.get(pathKey(approval.path))
       if (step?.status === "waiting") step.asked = approval
+      if (step && approval.of === "tool") step.askedCalls.push(approval)
     }
     for (const [key, step] of this.steps) {
       const slot = this.waitsForSlot(step)
@@ -333,7 +334,7 @@ export class RunModel {
     if (this.rounds.has(pathKey(step.path))) return this.spentOn(step).usage.output_tokens
     if (step.status === "running") {
       const before = (step.turns ?? []).reduce((sum, { usage }) => sum + usage.output_tokens, 0)
-      if (openCalls(step).length) return before
+      if (openTurn(step)) return before
       return before + (step.liveTokens ?? estimateTokens(step.output + step.reasoning))
     }
     return step.usage.output_tokens || estimateTokens(step.output)
@@ -368,7 +369,7 @@ export class RunModel {
   calls() {
     const planning = [...this.rounds.values()].filter((round) => round.status === "planning" && round.messages.length)
     const running = [...this.steps.values()].filter(
-      (step) => step.status === "running" && !openCalls(step).length && this.worker(asked(step)),
+      (step) => step.status === "running" && !openTurn(step) && this.worker(asked(step)),
     )
     // As the engine estimates them: each message has a role and separators.
     const tokensOf = (messages) => messages.reduce((sum, { content }) => sum + contentTokens(content) + 4, 0)

@@ -6,7 +6,18 @@ import { departureLines } from "./departures.js"
 import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./figures.js"
 import { count, doing, pathKey, plural, roundLine, roundName, seconds, sized } from "./format.js"
-import { STEP_STATUS, advice, calledTools, isReal, notWhole, openCalls, realWords, shownStatus } from "./status.js"
+import {
+  STEP_STATUS,
+  advice,
+  calledTools,
+  callsNow,
+  isReal,
+  notWhole,
+  openCalls,
+  realWords,
+  shownStatus,
+  toolsOf,
+} from "./status.js"
 import { withChips } from "./task_words.js"
 import { StreamedMarkdown, isolated, personOf, visible } from "./text.js"
 
@@ -278,6 +289,8 @@ export function cutNotice(text) {
 function placeholder(step, inner) {
   switch (step.status) {
     case "running":
+      if (step.askedCalls?.length) return `It waits for an approval of ${calledTools(callsNow(step), true)}.`
+      if (callsNow(step).length) return `It calls ${calledTools(callsNow(step), true)}.`
       if (openCalls(step).length) return `It called ${calledTools(openCalls(step))}, and waits for what they bring.`
       if (step.reasoning) return "Its answer follows what it thinks."
       if (step.progress) return `${doing(step.progress)}…`
@@ -287,7 +300,10 @@ function placeholder(step, inner) {
     case "failed":
       return "No text had arrived."
     case "cancelled":
-      if (step.turns?.at(-1)?.results === null) return "Cancelled before its client’s tools had returned."
+      if (step.turns?.at(-1)?.results === null) {
+        const own = step.turns.at(-1).ours.length ? "its" : "its client’s"
+        return `Cancelled before ${own} tools had returned.`
+      }
       return "Cancelled before any text had arrived."
     case "completed":
       return "The answer is empty."
@@ -339,9 +355,9 @@ export function notices(model, step) {
 // Names the tools that a step called before its answer. The panel shows what they were given, and what they brought.
 function turnsLine({ turns }) {
   const calls = turns.flatMap((turn) => turn.calls)
-  const failed = turns.flatMap((turn) => turn.results ?? []).filter((result) => result.is_error).length
+  const failed = turns.flatMap((turn) => turn.results ?? turn.partial).filter((result) => result.is_error).length
   const errors = failed ? `, ${failed} failed` : ""
-  return `⚒ ${plural(calls.length, "call")} of tools in ${plural(turns.length, "turn")}: ${calledTools(calls)}${errors}`
+  return `⚒ ${plural(calls.length, "call")} of tools in ${plural(turns.length, "turn")}: ${toolsOf(turns).join(", ")}${errors}`
 }
 
 // Describes one call of a step that another call followed: what was wrong, and what was done about it.
@@ -369,7 +385,7 @@ function notWholeLines(model, step) {
   for (const { name, arguments: given } of step.tool_calls) {
     lines.push({
       kind: "warn",
-      text: `⚒ it called the tool ${visible(name)} with ${visible(given) || "nothing"}; it has no tools here, and nothing was called`,
+      text: `⚒ it called the tool ${visible(name)} with ${visible(given) || "nothing"}; it was offered no such tool, and nothing was called`,
     })
   }
   const readers = [...model.steps.values()].filter(

@@ -13,6 +13,7 @@ export const STEP_STATUS = {
   retrying: { glyph: "↻", word: "retrying" },
   loading: { glyph: "◷", word: "loading its model" },
   tool_results: { glyph: "⚒", word: "waits for tools" },
+  calls_tools: { glyph: "⚒", word: "calls tools" },
   completed: { glyph: "✓", word: "done" },
   declined: { glyph: "◌", word: "simulated, no answer" },
   incomplete: { glyph: "◐", word: "cut off" },
@@ -39,17 +40,62 @@ export const ended = (status) => ["completed", "reused", "written"].includes(sta
 // How a simulated worker begins where it does not know the task (`rehearsal/worker.py`).
 export const CANNOT_ANSWER = "I am simulated and know the example tasks only"
 
-// Returns the calls of tools whose results a step waits for.
-export const openCalls = ({ status, turns }) =>
-  status === "running" && turns?.length && turns.at(-1).results === null ? turns.at(-1).calls : []
+// What became of a call of a tool server, as `formats.TOOL_OUTCOMES` has it.
+export const TOOL_OUTCOME = {
+  returned: { glyph: "✓", word: "returned" },
+  error: { glyph: "✕", word: "failed" },
+  unreachable: { glyph: "⊘", word: "not reached, nothing was sent" },
+  timed_out: { glyph: "◷", word: "timed out" },
+  broke_off: { glyph: "⚡", word: "broke off" },
+  changed: { glyph: "⇄", word: "tool changed, nothing was sent" },
+  denied: { glyph: "⊖", word: "denied, nothing was sent" },
+  unknown: { glyph: "⚠", word: "outcome unknown, not repeated" },
+}
 
-// Names the tools of calls, each once.
-export const calledTools = (calls) => [...new Set(calls.map(({ name }) => isolated(name)))].join(", ")
+export const EFFECTS = {
+  true: { glyph: "◆", word: "has effects" },
+  false: { glyph: "◇", word: "no effects" },
+}
+
+// Returns the turn of which results are missing, of the client or of tool servers; null: none.
+export const openTurn = ({ status, turns }) =>
+  status === "running" && turns?.length && turns.at(-1).results === null ? turns.at(-1) : null
+
+const missing = (turn) => {
+  const there = new Set(turn.partial.map(({ call_id }) => call_id))
+  return turn.calls.filter(({ call_id }) => !there.has(call_id))
+}
+
+// Whether a tool server of the pool carries a call out; else the client does.
+export const isOurs = (turn, { call_id: id }) => turn.ours.includes(id)
+
+// Returns the calls of tools whose results a step waits for: of its client, and of tool servers of the pool.
+export function openCalls(step) {
+  const turn = openTurn(step)
+  return turn ? missing(turn).filter((call) => !isOurs(turn, call)) : []
+}
+
+export function callsNow(step) {
+  const turn = openTurn(step)
+  return turn ? missing(turn).filter((call) => isOurs(turn, call)) : []
+}
+
+// How people read the name by which workers call a tool of a server: `files.write` for `files__write`.
+const dotted = (name) => name.replace("__", ".")
+
+// Names the tools of calls, each once. `ours`: tool servers of the pool carry them out.
+export const calledTools = (calls, ours = false) =>
+  [...new Set(calls.map(({ name }) => isolated(ours ? dotted(name) : name)))].join(", ")
+
+// Names the tools of a step's turns, each once.
+export const toolsOf = (turns) => [
+  ...new Set(turns.flatMap((turn) => turn.calls.map((call) => calledTools([call], isOurs(turn, call))))),
+]
 
 // Returns a step's status for the page. It also distinguishes retries, simulated workers that do not know the task, and
 // cut answers in records without that status.
 export function shownStatus(step) {
-  if (openCalls(step).length) return "tool_results"
+  if (openTurn(step)) return step.askedCalls?.length ? "asked" : callsNow(step).length ? "calls_tools" : "tool_results"
   if (step.status === "running" && step.attempts.length && !step.output && !step.reasoning) {
     return step.attempts.at(-1).loading ? "loading" : "retrying"
   }

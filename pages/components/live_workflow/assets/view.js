@@ -29,6 +29,13 @@ import { Timeline } from "./timeline.js"
 import { Twin } from "./twin.js"
 import { conductorDoing, editedLegend, howItWorks, legendText, planText, showShare, whatMatters } from "./view_words.js"
 
+// The step of ?run=ID&step=2.0, to which a list of failures leads; null: the address names none of this run.
+function stepInAddress(runId, model) {
+  const named = new URLSearchParams(location.search)
+  const key = named.get("step")
+  return named.get("run") === runId && model.steps.has(key) ? key : null
+}
+
 const TICK_MS = 125
 const TELL_AGAIN_MS = 3000
 const MOST_TELLS = 2
@@ -385,7 +392,8 @@ export class LiveWorkflow {
     const asked = model.ended ? undefined : steps.find((step) => step.asked)
     if (latest) this.selected = pathKey(latest.path)
     else if (asked) this.selected = pathKey(asked.path)
-    else if (model.ended && steps.length) this.selected = pathKey(whatMatters(model, steps).path)
+    else if (model.ended && steps.length)
+      this.selected = stepInAddress(this.runId, model) ?? pathKey(whatMatters(model, steps).path)
     else if (!steps.length) this.selected = null
     // Its plan is whole, and its first step begins in a moment.
     else if (this.selected === null && model.run?.status === "running") this.selected = pathKey(steps[0].path)

@@ -59,6 +59,7 @@ def test_a_database_of_before_gets_what_was_added_since_reads_the_same_and_verif
         assert {each.run_id for each in store.deletions()[0] if not each.erased} == {"deleted", "row-0"}
         assert store.held(list(found)) == {"held"}
         assert [sent.command.kind for sent in store.commands("waiting")] == ["approve"]
+        store.search.catch_up()
         assert store.search.count('"genau"').texts == 0 < store.search.count("Ada").texts
         store.log.append_and_wait(*whole_run("new"))
         store.delete(["late"], PAGE)

@@ -101,6 +101,8 @@ COVERED = (
     ),
     Covered("search_calls", "id", "the order of the calls in the run", found=False),
     Covered("search_facets", "kind value run times", "the events of the run"),
+    Covered("search_failures", "run event kind code path agent served said", "the events of the run"),
+    Covered("search_failures", "id", "the order of the failures in the run", found=False),
     Covered("search_state", "reached", "the newest event, and the runs that are in the index", found=False),
     Covered("search_state", "id residue", "their types alone; no answer is made of them", found=False),
     Covered("sqlite_sequence", "name seq", "the newest event, and the last row of each table", found=False),

@@ -13,6 +13,7 @@ from storage import Privacy, open_store
 from storage.search.index import CALL_COLUMNS
 from tests.support.command_line import log as main
 from tests.support.run_events import PAGE, created, planned, step_started, whole_run
+from tests.support.tool_runs import run_with_tools
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,7 @@ def found(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
 def test_what_the_program_indexed_is_found_without_a_fault(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found(path, capsys) == {}
     with closing(open_store(f"sqlite:///{path}")) as store:
+        store.log.append_and_wait(*run_with_tools("tools"))
         store.search.catch_up()
         store.search.rebuild()
     assert found(path, capsys) == {}

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from conductor_core.run import events as ev
+from conductor_core.run.request import SHADOW_PURPOSE
 from storage import Store, open_store
 from tests.support.command_line import log as main
 from tests.support.damaging import doctor
-from tests.support.run_events import created, whole_run
+from tests.support.run_events import created, planned, step_started, whole_run
 
 
 @pytest.fixture
@@ -131,3 +133,21 @@ def test_what_cannot_be_searched_is_one_line_and_exit_2(
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert main(["search", "x", "--db", str(tmp_path / "no.sqlite3")]) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_failures_are_counted_by_kind_and_by_what_is_asked_for(
+    store: Store, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run_id, purpose in (("asked", ""), ("shadowed", SHADOW_PURPOSE)):
+        failed = ev.StepFailed(run_id=run_id, path=(0,), error_code="WorkerTimedOut", error="too late")
+        end = ev.RunFailed(run_id=run_id, error_code="WorkerTimedOut", error="step 0 failed")
+        begun = [created(run_id, purpose=purpose), *planned(run_id), step_started(run_id, 0, 30)]
+        store.log.append_and_wait(*begun, failed, end)
+    store.close()
+    said = printed(capsys, path, "failures", "--since", "2020-01-01")
+    assert said.startswith("✕ failed                1 request, 1 time, last ")
+    assert "WorkerTimedOut (failed): 1 times in 1 runs; last: too late" in said
+    told = document(capsys, path, "failures", "--by", "worker", "--purpose", "*")
+    assert [(each["name"], each["runs"]) for each in told["counts"]] == [("solver", 2)]
+    assert [(each["code"], each["kind"]) for each in told["failures"]] == [("WorkerTimedOut", "failed")]
+    assert document(capsys, path, "failures", "--until", "2020-01-01")["counts"] == []

@@ -15,8 +15,10 @@ from conductor_core.settings import Settings
 from storage import Privacy, Store, open_store
 from storage.search.filters import Filters
 from storage.search.index import forget
+from storage.search.reading import FIELDS
 from tests.support.damaging import doctor
 from tests.support.run_events import PAGE, created, planned, run_completed, step_completed, step_started, whole_run
+from tests.support.tool_runs import run_with_tools
 
 POOL = PoolInfo(
     name="p",
@@ -406,3 +408,40 @@ def test_sums_of_absurd_figures_are_given_and_break_no_list(store: Store) -> Non
     assert solver.input_tokens == 2**63 - 1
     assert store.totals().tokens == 2**63 - 1
     assert store.batches()[0].usage.input_tokens == 2**63 - 1
+
+
+# Tool servers of the pool.
+
+
+@pytest.fixture
+def with_tools(store: Store) -> Store:
+    store.log.append_and_wait(*run_with_tools("tools"))
+    store.search.catch_up()
+    return store
+
+
+def test_a_tool_server_is_a_receiver_of_its_arguments_and_the_next_call_of_what_it_brought(with_tools: Store) -> None:
+    search = with_tools.search
+    assert {(each.provider, each.host) for each in search.receivers("").receivers} >= {
+        ("mcp", "tools.example:82"),
+        ("mcp", "this machine: mcp-files"),
+    }
+    assert [each.host for each in search.receivers('"capital of France"').receivers] == [
+        "one.example:81",
+        "tools.example:82",
+    ]
+    (call,) = search.calls('"capital.txt"', receiver=("mcp", "this machine: mcp-files"))
+    assert (call.purpose, call.agent, call.path, call.ended) == ("tool", "files.write", "0", "completed")
+    sent = search.receipt("this machine", "Paris France")
+    assert sent.in_words == "This text was sent to mcp at this machine: mcp-files in 1 call."
+    assert [each.provider for each in search.receipt("", "12 bytes written").servers] == ["openai"]
+    assert search.receipt("tools.example", "Paris").in_words == "No recorded call to tools.example held this text."
+    assert {each.agent for each in search.spending()} == {"conductor", "writer", "reader"}
+
+
+def test_a_text_that_a_tool_of_a_server_or_of_the_client_brought_is_found_at_its_place(with_tools: Store) -> None:
+    hits = with_tools.search.texts('"12 bytes written"').hits
+    places = [at for hit in hits for at in hit.places]
+    told = [(at.field, at.path, at.agent, at.detail) for at in places]
+    assert ("tool result", "0", "files.write", "returned") in told
+    assert {at.field for at in places} <= set(FIELDS)

@@ -1,0 +1,1 @@
+"""An MCP server over the traces, so that a coding agent can debug its own runs. No tool of it writes."""

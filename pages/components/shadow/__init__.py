@@ -1,0 +1,1 @@
+"""The Shadow page: forwarded requests beside the Conductor's runs of them."""
