@@ -528,11 +528,11 @@ def _shared(output: SharedOutput) -> Document:
 def _turn(turn: ToolTurn) -> Iterator[tuple[Document, str]]:
     yield {"is": "text", "agent": turn.agent}, turn.text
     for call in turn.calls:
-        whose = "pool" if call.call_id in turn.ours else "client"
-        yield (
-            {"is": "call", "name": _cut(call.name, _BRIEF), "call_id": call.call_id, "tools_of": whose},
-            call.arguments,
-        )
+        whose, ran = "pool" if call.call_id in turn.ours else "client", turn.ran_of(call.call_id)
+        facts = {"is": "call", "name": _cut(call.name, _BRIEF), "call_id": call.call_id, "tools_of": whose}
+        if ran is not None:
+            facts |= ran.model_dump(mode="json", include={"server", "tool", "outcome", "duration_ms"})
+        yield facts, call.arguments
     for result in turn.partial if turn.results is None else turn.results:
         yield {"is": "result", "call_id": result.call_id, "is_error": result.is_error}, result.text
     if turn.said:

@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from conductor_core.workflow.model import Step, Workflow
 from tests.browser.conftest import MOST_SHIFTED, SHIFTS, SIDEWAYS, App, Make, OpenPage, append, at_rest, becomes, status
+from tests.support.failing_runs import failing_runs
 from tests.support.run_events import answered, created, planned, run_completed
 
 STEPS, ROW = 40, 5
@@ -55,6 +56,8 @@ def test_every_page_fits_hardly_moves_has_the_theme_no_small_text_and_lacks_noth
     app: App, open_page: OpenPage, make_run: Make, forty: str, width: int, height: int, least: float, dark: bool
 ) -> None:
     run = make_run().run_id
+    for events in failing_runs(12):
+        append(app, *events)
     page = open_page("about:blank", width=width, height=height, dark=dark)
     page.add_init_script(SHIFTS)
     faults: list[str] = []
@@ -73,6 +76,7 @@ def test_every_page_fits_hardly_moves_has_the_theme_no_small_text_and_lacks_noth
         ("workers", ".cells.workers", False),
         ("models", ".cells.machine-model", False),
         ("keys", ".stCode code span", False),
+        ("failures?period=all", ".failure-row", False),
     ):
         page.goto(f"{app.url}/{address}")
         expect(page.locator(shown).first).to_be_attached()
