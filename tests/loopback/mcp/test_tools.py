@@ -191,8 +191,8 @@ async def served(store: Store) -> AsyncIterator[str]:
     """Yields the address of the endpoint with its tools."""
     own = Settings(allowed_hosts=())
     gateway = Gateway(
-        cast(Any, None), ServedModels(own, ()), store.service_keys, Fernet.generate_key(), store.deleted_responses, store.judgements,
-        tools=OverHttp(store),
+        cast(Any, None), ServedModels(own, ()), store.service_keys, Fernet.generate_key(), store.deleted_responses,
+        store.judgements, tools=OverHttp(store),
     )  # fmt: skip
     app = OwnPagesOnly(endpoint(lambda: gateway), names=lambda: own.allowed_hosts)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", lifespan="off"))
