@@ -433,7 +433,10 @@ class Store:
 
     def created(self, run_id: str) -> RunCreated:
         """The first event of the run. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
-        first = self.events(run_id, limit=1)[0].event
+        events = self.events(run_id, limit=1)
+        if not events:
+            raise unknown_run(run_id)
+        first = events[0].event
         if not isinstance(first, RunCreated):
             raise EventOutOfOrder(f"run {run_id} does not begin with run.created")
         return first

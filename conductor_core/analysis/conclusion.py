@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Literal
 
 from conductor_core.analysis.answers import Block, boxed, fenced_blocks, open_fence, refuses
-from conductor_core.run.request import REPLAY_PURPOSE, TOUR_PURPOSE
+from conductor_core.run.request import JUDGE_PURPOSE, PASS_PURPOSE, REPLAY_PURPOSE, TOUR_PURPOSE
 from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.text import plain as written_out
 
@@ -805,11 +805,18 @@ def changes_of(trace: RunTrace) -> tuple[str, ...]:
     return (*trace.root.edits, *trace.overrides.sentences)
 
 
+_NAMED_BY_PURPOSE = {
+    TOUR_PURPOSE: "Plan of the tour",
+    PASS_PURPOSE: "Forwarded",
+    JUDGE_PURPOSE: "Asked to judge",
+}
+
+
 def name_of(trace: RunTrace) -> str:
     """Names a re-run by its changes (``step 3 also reads step 1``, ``again``), any other run by who wrote its plan."""
     if trace.parent_run_id is None:
-        if trace.purpose == TOUR_PURPOSE:
-            return "Plan of the tour"
+        if (name := _NAMED_BY_PURPOSE.get(trace.purpose)) is not None:
+            return name
         by_conductor = trace.conductor is not None and trace.root.source in (None, "conductor")
         return f"Plan by {trace.conductor.name if by_conductor and trace.conductor else 'hand'}"
     if trace.resumed:

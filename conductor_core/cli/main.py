@@ -163,6 +163,13 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
             "revoke": ("keys:revoke", "Revoke the key NAME."),
         },
     ),
+    "tiers": Group(
+        "Send easy requests to one cheap worker: fit, curve.",
+        {
+            "fit": ("tiers:fit", "Fit the classifier on recorded outcomes, and write it to FILE."),
+            "curve": ("tiers:curve_command", "Show cost against quality for the thresholds of FILE."),
+        },
+    ),
     "train": ("train:train_command", "Train a Conductor by CONFIG. Give the output folder as --conductor to use it."),
     "evaluate": (
         "evaluate:evaluate_command",

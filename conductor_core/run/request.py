@@ -344,6 +344,17 @@ class ClientRequest(Frozen):
     echoed: Mapping[str, Any] = Field(default_factory=dict)
 
 
+TIER_REASONS = {
+    "tools": "it has tools",
+    "images": "it has images",
+    "format": "it demands JSON",
+    "conversation": "its conversation is long",
+    "effort": "it asks for more effort",
+    "excluded": "the cheap worker is excluded",
+}
+"""Why a request of a tiered model goes to the Conductor whatever its text, in words for people."""
+
+
 class TierChoice(Frozen):
     """Why a request went to one cheap worker, or to the Conductor.
 
@@ -351,6 +362,7 @@ class TierChoice(Frozen):
         easy: whether it went to the cheap ``worker``.
         probability: that the cheap worker's answer is good enough, as the classifier says.
         threshold: from which on a request is easy. classifier_sha256: of the classifier's file.
+        reason: why it went to the Conductor whatever the probability (``TIER_REASONS``); empty: by the probability.
     """
 
     easy: bool
@@ -358,6 +370,15 @@ class TierChoice(Frozen):
     probability: Annotated[float, Field(ge=0, le=1)]
     threshold: Annotated[float, Field(ge=0, le=1)]
     classifier_sha256: str = ""
+    reason: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """Words for people: ``easy, to fast: probability 0.91, threshold 0.80``."""
+        chance = f"probability {self.probability:.2f}, threshold {self.threshold:.2f}"
+        if self.easy:
+            return f"easy, to {self.worker} alone: {chance}"
+        return f"to the Conductor: {TIER_REASONS.get(self.reason, self.reason) or chance}"
 
 
 class WhatIsAsked(BaseModel):

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from conductor_core.chat.messages import AnswerRules, ToolSpec
 from conductor_core.run.actor import Actor
-from conductor_core.run.request import ClientRequest
+from conductor_core.run.request import ClientRequest, TierChoice
 from conductor_core.serving.errors import ApiError
 
 # Ids. They name the run and the response, so that any process with the database can find both.
@@ -120,6 +120,7 @@ class Outcome:
         simulated: whether a simulated worker answered anything.
         rows: the plan and the steps. They add up to ``spending``.
         actor: who asked.
+        tier: why a tiered model chose who answers; None: it is not tiered.
     """
 
     run_id: str
@@ -144,6 +145,7 @@ class Outcome:
     spending: Spending = Spending()
     rows: tuple[Row, ...] = ()
     actor: Actor | None = None
+    tier: TierChoice | None = None
 
     @property
     def conductor(self) -> dict[str, object]:
@@ -161,6 +163,7 @@ class Outcome:
             "simulated": self.simulated,
             "usage": usage,
             "steps": steps,
+            **({} if self.tier is None else {"tier": self.tier.model_dump()}),
         }
 
 

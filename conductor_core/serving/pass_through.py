@@ -103,7 +103,12 @@ class PassThrough:
         self, question: Question, request: Request, body: bytes, client: Client, allowance: Allowance, send: Send
     ) -> None:
         """Forwards a request and relays its answer. Raises: ApiError if there is none; ClientDisconnect."""
-        made = self._made(question, client.caller)
+        try:
+            made = self._made(question, client.caller)
+        except ValueError as error:  # a request that no run can hold; it goes on all the same
+            log.error("%s is recorded without its text: %s", request.url.path, type(error).__name__)
+            shown = f"{request.method} {request.url.path[:500]}, {len(body):,} bytes"
+            made = self._made(Question(question.api, self.upstream.spec.model, None, shown), client.caller)
         begun = await self._begin(made, BEGIN_S + len(body) / BEGIN_BYTES_PER_S)
         working = asyncio.create_task(self._relay(made, request, body, send, named=begun is not None))
         leaving = asyncio.create_task(left(request.receive))
@@ -191,7 +196,11 @@ class PassThrough:
             self._keeping = asyncio.create_task(self._keep_counts())
 
     async def _write_end(self, made: Forwarded, begun: "asyncio.Future[None] | None", allowance: Allowance) -> None:
-        events = await asyncio.to_thread(end_of, made)
+        try:
+            events = await asyncio.to_thread(end_of, made)
+        except Exception as error:  # noqa: BLE001
+            self._lost(made, "record_cut" if begun is not None else "unrecorded", error)
+            return
         over = events[-1]
         if allowance.cap is not None and isinstance(over, ev.RunCompleted | ev.Spent):
             allowance.cap.add(over.usage, over.known_usd or 0.0)

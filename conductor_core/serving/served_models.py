@@ -12,12 +12,15 @@ from typing import Any, ClassVar
 from pydantic import Field, ValidationInfo, field_validator
 
 from conductor_core.chat.messages import Prices
+from conductor_core.engine.pools import read_specs
 from conductor_core.engine.request import limits_from
 from conductor_core.errors import ModelsInvalid
 from conductor_core.files import is_file
+from conductor_core.privacy.masking import one_line
 from conductor_core.providers.model_files import Line, ModelFile, Reading, pasted_keys, read_model_file, without_fault
 from conductor_core.run.values import Limits
 from conductor_core.serving.asked import Effort
+from conductor_core.serving.tiering import Classifiers, Tiers
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen
 
@@ -37,6 +40,7 @@ class ServedModel(Frozen):
         max_steps, max_depth, max_tokens, max_usd, max_seconds: limits of each run; None: the settings'.
         summaries: whether clients are told of plan and steps as summaries of reasoning, unless they ask for none.
         price: USD per million tokens that is shown to clients. Nothing is charged by it.
+        tiers: how easy requests are found, which go to one cheap worker; None: all go to the Conductor.
     """
 
     id: Line
@@ -52,6 +56,7 @@ class ServedModel(Frozen):
     description: Line = ""
     owned_by: Line = OWNED_BY
     price: Prices = None
+    tiers: Tiers | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -122,6 +127,7 @@ class ServedModels:
 
     def __init__(self, settings: Settings, given: Sequence[ServedModel] = ()) -> None:
         self._settings = settings
+        self.classifiers = Classifiers()
         taken = {each for model in given for each in model.ids}
         self.all = (*(preset for preset in PRESETS if preset.id not in taken), *given)
 
@@ -129,14 +135,17 @@ class ServedModels:
     def read(cls, settings: Settings, file: str | Path | None) -> "ServedModels":
         """Reads a file; None: ``served-models.toml`` of the data folder, if it is there.
 
-        Raises: ModelsInvalid with every fault and its place.
+        Raises: ModelsInvalid with every fault and its place; BadInput if the pool of a tiered model cannot be read.
         """
         if file is None:
             file = settings.data_folder / USUAL_FILE
             if not is_file(file):
                 return cls(settings)
         tables = read_model_file(file, _File, settings.key_variables).model
-        return cls(settings, [ServedModel(**table.given) for table in tables])
+        models = [ServedModel(**table.given) for table in tables]
+        if faults := [fault for model in models if (fault := _tiers_fault(model, settings))]:
+            raise ModelsInvalid(f"{_File.file} {one_line(str(file), limit=120)}: {'; '.join(faults)}", faults)
+        return cls(settings, models)
 
     @cached_property
     def by_id(self) -> Mapping[str, ServedModel]:
@@ -159,6 +168,17 @@ class ServedModels:
             given |= {"max_steps": ultra.max_steps, "max_depth": ultra.max_depth}
         known = {name: value for name, value in given.items() if value is not None}
         return limits_from(self._settings).model_copy(update=known)
+
+
+def _tiers_fault(model: ServedModel, settings: Settings) -> str | None:
+    """Says why the cheap worker of a tiered model cannot be asked; None: it can, or the model has none."""
+    if model.tiers is None:
+        return None
+    pool = model.pool or settings.pool
+    names = [spec.name for spec in read_specs(pool, settings)]
+    if model.tiers.worker in names:
+        return None
+    return f'model "{model.id}": tiers.worker: the pool {one_line(pool, limit=80)} has {", ".join(names)}'
 
 
 # As clients list them.

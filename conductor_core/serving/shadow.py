@@ -1,10 +1,10 @@
 """The shadow: a share of the forwarded requests is run by the Conductor, too, after the answer has left.
 
 Nothing of it reaches the client. All of it happens in a process of its own with a lower priority (``nice``), because a
-plan written here and a request relayed there would share one interpreter: with the shadow in this process, the relay of
-a stream waited for every token of a plan. So a shadow that crashes, hangs, or fills its memory ends with that process,
-and another one is started for the next request. This process only hands it the ids of runs: the child reads what was
-asked from the record (``shadow_runs``).
+plan that is written and a request that is relayed would share one interpreter. A local Conductor takes at most half of
+the processor's cores, and the priority is not the lowest: whoever holds the database's lock must get to let it go. So a
+shadow that crashes, hangs, or fills its memory ends with that process, and another one is started for the next request.
+This process only hands it the ids of runs: the child reads what was asked from the record (``shadow_runs``).
 
 Which requests are shadowed follows from the digests of their runs' ids, so it can be worked out again. The queue is
 bounded; what comes while it is full is dropped and counted (``counts``), and so is what waits when the server stops: a
@@ -16,6 +16,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -99,6 +100,7 @@ class Shadow:
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            env={"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // 2)), **os.environ},
             start_new_session=True,  # Ctrl-C at a terminal is for the server
         )
         if process.stdin is None or process.stdout is None:

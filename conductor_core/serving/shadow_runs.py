@@ -37,6 +37,7 @@ from conductor_core.run.service_key import ServiceKey
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Limits
 from conductor_core.serving.served_models import ServedModel, ServedModels
+from conductor_core.serving.tiering import tiered
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import QUESTION, Step, Workflow
 
@@ -143,7 +144,7 @@ class ShadowRuns:
         limits = self._models.limits(model)
         if limits.max_seconds is None:
             limits = limits.model_copy(update={"max_seconds": MOST_SECONDS})
-        return RunRequest(
+        request = RunRequest(
             task=about.task,
             images=about.images,
             turns_before=about.turns_before,
@@ -162,6 +163,9 @@ class ShadowRuns:
             actor=SHADOW.actor,
             door=SHADOW.door,
         )
+        if model.tiers is None:
+            return request
+        return tiered(request, model.tiers, self._models.classifiers, None, request.excluded)
 
     def _excluded_providers(self, about: RunTrace) -> Collection[str]:
         actor = about.actor

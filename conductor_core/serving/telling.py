@@ -271,6 +271,7 @@ class Telling:
             trace_url="",
             simulated=trace.simulated,
             actor=trace.actor,
+            tier=trace.tier,
             system=trace.system,
             tools=trace.tools,
             tool_choice=trace.tool_choice,

@@ -41,6 +41,7 @@ from conductor_core.serving.outcome import Ended, Outcome, Part, named
 from conductor_core.serving.responses import input_system
 from conductor_core.serving.served_models import ServedModel, ServedModels
 from conductor_core.serving.telling import Telling, told
+from conductor_core.serving.tiering import tiered
 from conductor_core.settings import Settings
 from conductor_core.text import whole_characters
 
@@ -315,7 +316,7 @@ class Turns:
         if asked.workflow is not None:
             limits = limits.model_copy(update={"max_steps": max(limits.max_steps, len(asked.workflow.steps))})
         try:
-            return RunRequest(
+            request = RunRequest(
                 task=task,
                 images=images,
                 turns_before=turns_before,
@@ -337,6 +338,9 @@ class Turns:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise ApiError(400, f"{first['loc'][0] if first['loc'] else 'request'}: {first['msg']}") from None
+        if model.tiers is None or asked.workflow is not None:
+            return request
+        return tiered(request, model.tiers, self._models.classifiers, asked.effort, request.excluded)
 
     def _kept_out(self, model: ServedModel, providers: Collection[str], named_too: Collection[str]) -> list[str]:
         """Returns the workers at providers that the caller's key keeps out. Raises: ApiError 403 if none is left."""
@@ -401,7 +405,8 @@ class Turns:
         if trace.status != "cancelled":
             return request
         again = resume_of(trace, door="api")
-        same = {"actor": request.actor, "client": request.client, "conversation_id": request.conversation_id}
+        same = {name: getattr(request, name) for name in ("actor", "client", "conversation_id")}
+        same |= {"tier": trace.tier}
         return again.model_copy(update=same)
 
     # A run that waits for tools.

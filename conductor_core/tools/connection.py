@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 IDLE_S = 300.0
 _ANSWERS_IN_S = 2.0
 """How long a server may take to answer anything at all once a call was given up, before its connection is closed."""
+_CLOSES_IN_S = 5.0
+"""How long a connection may take to close in order, before it is cut."""
 _MOST_PAGES = 50
 
 
@@ -109,7 +111,7 @@ class Connection:
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Calls a tool once. Raises: Unreachable, TimeoutError, BrokeOff, Failed."""
-        import mcp_types as types
+        from mcp import types
         from pydantic import TypeAdapter
 
         opened = await self._opened()
@@ -144,7 +146,7 @@ class Connection:
 
     async def _asked(self, opened: _Open, ask: "Callable[[mcp.Client], Any]") -> Any:
         from mcp import MCPError
-        from mcp_types import CONNECTION_CLOSED, PARSE_ERROR
+        from mcp.types import CONNECTION_CLOSED, PARSE_ERROR
         from pydantic import ValidationError
 
         client = cast("mcp.Client", opened.client)
@@ -199,6 +201,8 @@ class Connection:
     async def _connect(self) -> _Open:
         if fault := missing(self._spec):
             raise Unreachable(f"{self.name}: {fault}")
+        # In a thread: the library takes a second to import, and the loop has other things to do.
+        await asyncio.to_thread(import_module, "mcp")
         try:
             return await self._connect_as("auto")
         except Silent:
@@ -230,10 +234,8 @@ class Connection:
 
     async def _hold(self, opened: _Open, mode: str, ready: "asyncio.Future[None]") -> None:
         """Opens the connection, holds it until it is to be closed or is lost, and closes it."""
-        # In a thread: the library takes a second to import, and the loop has other things to do.
-        await asyncio.to_thread(import_module, "mcp")
         from mcp import Client
-        from mcp_types import Implementation
+        from mcp.types import Implementation
 
         info = Implementation(name="conductor-inspector", version=__version__)
         statuses: list[int] = []
@@ -244,6 +246,7 @@ class Connection:
                 opened.client = client
                 ready.set_result(None)
                 await opened.closing.wait()
+                asyncio.get_running_loop().call_later(_CLOSES_IN_S, opened.task.cancel)
         except asyncio.CancelledError:
             if not ready.done():
                 ready.cancel()
@@ -301,8 +304,9 @@ _REFUSALS = range(400, 500)
 
 
 async def _stopped(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.wait([task])
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_CLOSES_IN_S)
 
 
 def _innermost(error: BaseException) -> BaseException:

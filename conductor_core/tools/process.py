@@ -105,7 +105,7 @@ async def started(spec: ToolServerSpec, notes: Notes) -> "AsyncGenerator[Transpo
 async def _read(stdout: asyncio.StreamReader, told: Any, notes: Notes) -> None:
     import anyio
     from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
+    from mcp.types import jsonrpc_message_adapter
 
     try:
         while True:

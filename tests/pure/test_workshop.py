@@ -25,7 +25,12 @@ PINNED = re.compile(r"([\w.-]+)==([\w.+-]+)")
 # Where what an extra brings may be imported when the module is.
 OF_EXTRAS = {
     "train": ("conductor_core/lab/training",),
-    "evaluate": ("conductor_core/grading", "conductor_core/lab/evaluation", "conductor_core/lab/training"),
+    "evaluate": (
+        "conductor_core/grading",
+        "conductor_core/lab/evaluation",
+        "conductor_core/lab/training",
+        "conductor_core/tiers",
+    ),
     "otlp": ("conductor_core/export",),
     "privacy": ("conductor_core/privacy/detectors.py",),
     "names": ("conductor_core/privacy/detectors.py",),

@@ -4,7 +4,7 @@ import sys
 
 from mcp.server.mcpserver import Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ToolAnnotations
+from mcp.types import ToolAnnotations
 
 server = MCPServer("Desk", version="3.1")
 

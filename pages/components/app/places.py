@@ -10,17 +10,18 @@ FRAME = Path(__file__).with_name("frame.py")  # the script around every page
 _ICONS = {
     "run": "play_circle", "history": "history", "compare": "compare_arrows", "context": "account_tree",
     "blame": "troubleshoot", "audit": "manage_search", "evaluate": "leaderboard", "training": "school",
-    "shadow": "tonality", "failures": "error", "workers": "groups", "models": "neurology", "keys": "key",
+    "shadow": "tonality", "tiers": "alt_route", "failures": "error", "workers": "groups", "models": "neurology",
+    "keys": "key",
 }  # fmt: skip
 ICONS = {PAGES / f"{name}.py": icon for name, icon in _ICONS.items()}
 """By page, the name of its icon among Material's symbols."""
 (
-    RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, EVALUATE, TRAINING, SHADOW, FAILURES, WORKERS, MODELS, KEYS,
+    RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT, EVALUATE, TRAINING, SHADOW, TIERS, FAILURES, WORKERS, MODELS, KEYS,
 ) = ALL = tuple(ICONS)  # fmt: skip
 RAIL = {
     "": (RUN, HISTORY, COMPARE, CONTEXT, BLAME, AUDIT),
     "Conductor": (EVALUATE, TRAINING),
-    "Moving in": (SHADOW, FAILURES),
+    "Moving in": (SHADOW, TIERS, FAILURES),
     "System": (WORKERS, MODELS, KEYS),
 }
 """The pages in the rail, below their headings."""

@@ -48,10 +48,8 @@ def valid_id(cookies: Mapping[str, str]) -> str | None:
 
 ROOMS = Path(__file__).parents[1]
 SHEETS = [ROOMS / "app" / "frame.css", ROOMS / "style" / "look.css"]
-SHEETS += [
-    ROOMS / room / f"{room}.css"
-    for room in ("records", "context", "blame", "audit", "models", "keys", "shadow", "failures")
-]
+_WITH_SHEETS = ("records", "context", "blame", "audit", "models", "keys", "shadow", "tiers", "failures")
+SHEETS += [ROOMS / room / f"{room}.css" for room in _WITH_SHEETS]
 _BACKEND = b'<script>window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href }</script>\n    '
 SCRIPTS = (ROOMS / "app" / "waiting.js", ROOMS / "app" / "image_drop.js", ROOMS / "app" / "typing.js")
 _FIRST_MODULE = b'<script type="module"'

@@ -27,7 +27,7 @@ _MOST_RUNS_READ = 150
 
 
 def origin_notes(trace: RunTrace) -> None:
-    """Draws lines, where there are some: the origin of an imported run, what was hidden, commands that nobody sent."""
+    """Draws lines, where there are some: an imported run's origin, the tier, what was hidden, commands nobody sent."""
     if (imported := trace.imported) is not None and not imported.recorded:
         hidden = f", {plural(imported.redactions, 'passage')} hidden" if imported.redactions else ""
         rerun = "" if may_run_here(trace) else " Its workers are the file's, so it cannot be re-run here."
@@ -41,6 +41,8 @@ def origin_notes(trace: RunTrace) -> None:
                 "and which other runs it names, is the file's word, too."
             ),
         )
+    if trace.tier is not None:
+        st.caption(f":material/alt_route: **Tier**: {inert(trace.tier.in_words)}.")
     if trace.redacted:
         st.caption(f":material/visibility_off: **Hidden before it was stored**: {inert(in_words(trace.redacted))}.")
     for refused in trace.refused:

@@ -151,3 +151,39 @@ def test_a_pool_that_is_not_there_is_said_before_it_listens(
     assert main(["serve", "--port", str(port), "--db", str(tmp_path / "runs.sqlite3"), *named]) == 2
     who = "team" if by_file else "fugu"
     assert f"served model {who}: no pool 'nosuch'" in capsys.readouterr().err
+
+
+THEIRS = ["--pass-through", "http://127.0.0.1:9/v1#m"]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--pass-through", "nobody"], "unknown worker 'nobody'; the pool has"),
+        (["--pass-through", "reasoner"], "worker reasoner is not behind a server"),
+        (["--pass-through", "http://127.0.0.1:9/v1"], "--pass-through is URL#MODEL"),
+        (["--pass-through", "http://u:p@127.0.0.1:9/v1#m"], "--pass-through is URL#MODEL"),
+        (
+            [*THEIRS, "--pass-through-key-env", "NO_SUCH_KEY"],
+            "NO_SUCH_KEY is not set",
+        ),
+        (["--pass-through-key-env", "SOME_KEY"], "give that, too"),
+        (["--shadow", "0.5"], "give --pass-through MODEL, too"),
+        (["--judge", "critic"], "--judge is for --shadow SHARE"),
+        (
+            [*THEIRS, "--shadow", "1", "--shadow-model", "x"],
+            "unknown served model 'x'",
+        ),
+        ([*THEIRS, "--shadow", "1", "--judge", "x"], "unknown judge 'x'"),
+        (
+            [*THEIRS, "--shadow", "1", "--grader", "no.jsonl"],
+            "no.jsonl cannot be read",
+        ),
+    ],
+)
+def test_what_cannot_be_forwarded_or_shadowed_is_said_before_it_listens(
+    options: list[str], why: str, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--port", str(port), "--db", str(tmp_path / "runs.sqlite3"), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert why in line

@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 from cryptography.fernet import Fernet
 
+from conductor_core.analysis.conclusion import name_of
 from conductor_core.chat.messages import Price, Usage, WorkerSpec
 from conductor_core.engine.host import EngineHost
 from conductor_core.errors import StoreError
@@ -56,7 +57,7 @@ class Passing:
 
     async def run(self) -> RunTrace:
         """Returns the newest run once it has ended."""
-        (newest,) = self.store.runs(limit=1)
+        (newest,) = await eventually_async(lambda: self.store.runs(limit=1))
         await eventually_async(lambda: self.store.read(newest.run_id).ended)
         return self.store.read(newest.run_id)
 
@@ -141,6 +142,7 @@ async def test_body_and_answer_are_the_same_byte_for_byte_and_the_record_has_wha
     assert trace.usage == Usage(input_tokens=9, output_tokens=4, cached_input_tokens=5, reasoning_tokens=2)
     assert trace.cost_usd == pytest.approx((4 * 1.0 + 5 * 0.5 + 4 * 10.0) / 1e6)
     assert step.first_token_ms is not None
+    assert name_of(trace) == "Forwarded"
     assert trace.client is not None
     assert (trace.client.api, trace.client.model, trace.client.stream) == ("chat", "theirs", False)
 

@@ -19,13 +19,15 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.serving.asked import Asked
 from conductor_core.serving.counts import Counts
 from conductor_core.serving.forwarded import Forwarded, Question, end_of, forwarded
-from conductor_core.serving.served_models import PRESETS, ServedModels
+from conductor_core.serving.served_models import PRESETS, ServedModel, ServedModels
 from conductor_core.serving.shadow import QUEUED, Shadow, is_sampled
 from conductor_core.serving.shadow_runs import ShadowRuns, judge_prompt, mark_of, shadow_is_first
+from conductor_core.serving.tiering import Tiers
 from storage import open_store
 from tests.support.eventually import eventually_async
 from tests.support.fakes import Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of
 from tests.support.gated_runs import FAST
+from tests.support.tiers import written
 
 ADA = Caller(actor=Actor(kind="service", id="key-a", name="ada"), door="api")
 WEATHER = ToolSpec(name="weather", parameters={"type": "object"})
@@ -44,9 +46,9 @@ class World:
         self.store = open_store(url)
         self.host = EngineHost(self.store.log, FAST, self.store)
 
-    def shadows(self, **fields: Any) -> ShadowRuns:
-        kept = self.store, self.store.judgements, self.store.service_keys
-        return ShadowRuns(self.host, *kept, FAST, ServedModels(FAST), PRESETS[0], **fields)
+    def shadows(self, models: ServedModels | None = None, **fields: Any) -> ShadowRuns:
+        kept, models = (self.store, self.store.judgements, self.store.service_keys), models or ServedModels(FAST)
+        return ShadowRuns(self.host, *kept, FAST, models, models.by_id[fields.pop("model", "fugu")], **fields)
 
     def forwarded(self, answer: str = "their answer", *, calls: tuple[str, ...] = (), **asked: Any) -> RunTrace:
         """Records a forwarded request and its answer."""
@@ -90,6 +92,19 @@ def test_a_shadow_is_asked_what_the_record_says_and_both_are_graded(world: World
     assert world.marks(shadow) == [("grader", "right", None)]
     assert run.purpose == PASS_PURPOSE
     assert not world.store.runs(without=(PASS_PURPOSE, SHADOW_PURPOSE))
+
+
+def test_a_tiered_model_shadows_an_easy_request_by_its_cheap_worker(world: World, tmp_path: Path) -> None:
+    written(tmp_path)
+    tiers = Tiers(file=str(tmp_path / "easy.json"), worker="a", threshold=0.0)
+    models = ServedModels(FAST, [ServedModel(id="tiered", tiers=tiers)])
+    run = world.forwarded()
+    world.worker.then(Reply("cheap"))
+    assert world.shadows(models, model="tiered").run(run.run_id) == "ran"
+    shadow = world.about(run, SHADOW_PURPOSE)
+    assert (shadow.answer, shadow.conductor) == ("cheap", None)
+    assert shadow.tier is not None
+    assert shadow.tier.easy
 
 
 def test_a_judge_sees_both_under_neutral_names_and_its_mark_is_kept(world: World) -> None:

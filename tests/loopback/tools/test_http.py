@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from conductor_core.chat.tools import ToolAnswer, ToolServer, ToolServerSpec
+from conductor_core.tools import connection
 from conductor_core.tools.servers import open_server
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, eventually_async
 from tests.support.served import free_port, stop
 
 REAL = Path(__file__).parents[2] / "support" / "tool_server.py"
@@ -30,6 +31,8 @@ class Odd:
     def __init__(self) -> None:
         self.replies: dict[str, tuple[int, dict[str, str], bytes]] = {}
         self.seen: list[tuple[str, dict[str, str]]] = []
+        self.held: set[str] = set()
+        self.released = threading.Event()
         odd = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -37,6 +40,8 @@ class Odd:
                 message = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 method = message.get("method", "")
                 odd.seen.append((method, dict(self.headers)))
+                if method in odd.held:
+                    odd.released.wait()
                 status, headers, body = odd.replies.get(method) or odd.usual(message)
                 self.send_response(status)
                 for name, value in ({"content-type": "application/json"} | headers).items():
@@ -48,6 +53,13 @@ class Odd:
             def do_GET(self) -> None:
                 odd.seen.append(("GET", dict(self.headers)))
                 self.send_error(405)
+
+            def do_DELETE(self) -> None:
+                odd.seen.append(("DELETE", dict(self.headers)))
+                if "DELETE" in odd.held:
+                    odd.released.wait()
+                self.send_response(200)
+                self.end_headers()
 
             def log_message(self, format: str, *arguments: object) -> None:
                 """Says nothing."""
@@ -67,7 +79,8 @@ class Odd:
                 "capabilities": {"tools": {}},
                 "serverInfo": info,
             }
-        elif method == "tools/list":
+            return 200, {"mcp-session-id": "s1"}, json.dumps({**said, "result": result}).encode()
+        if method == "tools/list":
             result = {"tools": [TOOL]}
         elif method == "tools/call":
             result = {"content": [{"type": "text", "text": "done"}]}
@@ -84,6 +97,7 @@ class Odd:
 def odd() -> Iterator[Odd]:
     server = Odd()
     yield server
+    server.released.set()
     server.server.shutdown()
     server.server.server_close()
 
@@ -238,3 +252,23 @@ async def test_a_tool_that_changed_is_not_called(odd: Odd, opened: Open) -> None
     odd.usual = changed  # type: ignore[method-assign]
     assert (await server.call(tool, {})).outcome == "changed"
     assert odd.sent("tools/call") == 0
+
+
+async def test_a_call_that_hangs_is_given_up(odd: Odd, opened: Open) -> None:
+    server = opened(odd.url, timeout_s=2)
+    [tool] = (await server.list()).tools
+    odd.held = {"tools/call"}
+    told = await server.call(tool, {})
+    assert (told.outcome, told.text) == ("timed_out", "The tool server web gave no result in 2 s.")
+    odd.held = set()
+    assert (await server.call(tool, {})).text == "done"
+
+
+async def test_a_server_that_does_not_let_go_is_left(odd: Odd, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_CLOSES_IN_S", 2)
+    odd.held = {"DELETE"}
+    server = opened(odd.url)
+    await server.list()
+    closing = asyncio.create_task(server.aclose())
+    await eventually_async(lambda: odd.sent("DELETE"))
+    await closing

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from conductor_core.errors import UnknownRun
 from conductor_core.run import events as ev
 from conductor_core.run.trace import RunDamaged
 from storage import Store, open_store
@@ -47,3 +48,8 @@ async def test_how_a_run_began_can_be_read_although_its_end_is_damaged(store: St
         reader.read("r")
     assert reader.created("r").request.task == "Where does Zoë live?"
     reader.close()
+
+
+def test_how_an_unknown_run_began_is_a_clear_error(store: Store) -> None:
+    with pytest.raises(UnknownRun, match="unknown run 'gone'"):
+        store.created("gone")

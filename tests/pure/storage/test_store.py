@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import uuid
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +16,7 @@ from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller, local_actor
 from conductor_core.run.costs import Cost
 from conductor_core.run.events import now_utc
+from conductor_core.run.request import UNLISTED_PURPOSES
 from conductor_core.run.trace import fold
 from conductor_core.run.values import BatchRow, Imported
 from conductor_core.workflow.model import Step, Workflow
@@ -231,7 +233,19 @@ async def test_a_run_names_its_reruns(store: Store) -> None:
 async def test_runs_of_one_purpose_can_be_left_out(store: Store) -> None:
     await store.log.append(created("asked"), created("replay", purpose="blame"), created("other", purpose="evaluate"))
     assert [run.run_id for run in store.runs(without=("blame",))] == ["other", "asked"]
+    assert [run.run_id for run in store.runs(without=("blame", "evaluate"))] == ["asked"]
     assert len(store.runs()) == 3
+
+
+async def test_runs_of_clients_traffic_are_in_no_total_unless_they_are_asked_for(store: Store) -> None:
+    purposes = ("pass-through", "shadow", "judge")
+    await store.log.append(created("asked"), *(created(each, purpose=each) for each in purposes))
+    assert store.totals().runs == 1
+    assert [run.run_id for run in store.runs(without=UNLISTED_PURPOSES)] == ["asked"]
+    for purpose in purposes:
+        assert [run.run_id for run in store.runs(purpose=purpose)] == [purpose]
+        assert store.totals(purpose=purpose).runs == 1
+    assert store.spent_since(purposes, datetime.now(UTC) - timedelta(hours=1)) == (0.0, 0)
 
 
 async def test_a_run_names_all_runs_of_its_tree(store: Store) -> None:

@@ -53,6 +53,7 @@ def test_what_is_no_gate_is_said_at_the_field() -> None:
         ("step:3", "before step 3"),
         ("usd:0.5", "above $0.5"),
         ("provider:anthropic", "before anthropic"),
+        ("tools", "before any tool that has effects"),
         ("tuesday", "tuesday"),
     ],
 )
