@@ -21,17 +21,34 @@ def may_be_calls(text: str) -> bool:
 
 
 def written_calls(text: str, names: Collection[str]) -> tuple[ToolCall, ...]:
-    """Returns the calls that a whole text consists of, all of tools called ``names``; none if it is anything else."""
+    """Returns the calls that a whole text consists of, all of tools called ``names``; none if it is anything else.
+
+    A call that such a model writes again and again is one call.
+    """
     said = text.strip()
     if tagged := _TAGGED.findall(said):
         if _TAGGED.sub("", said).strip():
             return ()
         read = [_read(each) for each in tagged]
     else:
-        found = _read(document_in(said))
-        read = found if isinstance(found, list) else [found]
+        found = _one_after_another(document_in(said))
+        read = found[0] if len(found) == 1 and isinstance(found[0], list) else found
     calls = [_call(each, names) for each in read]
-    return tuple(call for call in calls if call is not None) if all(calls) else ()
+    return tuple(dict.fromkeys(call for call in calls if call is not None)) if all(calls) else ()
+
+
+def _one_after_another(text: str) -> list[Any]:
+    """Returns the documents that a text consists of, with white space between them; ``[None]`` if it does not."""
+    found: list[Any] = []
+    at, decoder = 0, json.JSONDecoder()
+    try:
+        while at < len(text):
+            document, at = decoder.raw_decode(text, at)
+            found.append(document)
+            at += len(text[at:]) - len(text[at:].lstrip())
+    except (ValueError, RecursionError):
+        return [None]
+    return found
 
 
 def _read(text: str) -> Any:
