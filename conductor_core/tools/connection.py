@@ -6,6 +6,7 @@ sampling, input of a person or folders, are refused.
 """
 
 import asyncio
+import math
 import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -21,7 +22,7 @@ from conductor_core.chat.tools import ToolServerSpec
 from conductor_core.errors import BadInput
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import is_set, names_a_key, one_line
-from conductor_core.tools.process import MOST_MESSAGE_BYTES, Notes, is_missing, started, words_of
+from conductor_core.tools.process import MOST_MESSAGE_BYTES, MOST_OBJECTS, Notes, is_missing, started, words_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -33,7 +34,7 @@ _ANSWERS_IN_S = 2.0
 """How long a server may take to answer anything at all once a call was given up, before its connection is closed."""
 _CLOSES_IN_S = 5.0
 """How long a connection may take to close in order, before it is cut."""
-_MOST_PAGES = 50
+_MOST_PAGES, _MOST_TOOLS = 50, 10_000
 
 
 class Unreachable(Exception):
@@ -88,7 +89,7 @@ class Connection:
             for _ in range(_MOST_PAGES):
                 page = await client.list_tools(cursor=cursor)
                 found += page.tools
-                if not (cursor := page.next_cursor):
+                if not (cursor := page.next_cursor) or len(found) > _MOST_TOOLS:
                     break
             return found
 
@@ -361,18 +362,22 @@ async def _bounded(response: "httpx2.Response") -> None:
         statuses.append(response.status_code if response.status_code != 200 or of_the_protocol else _NO_REPLY)
     if response.headers.get("content-encoding", "identity") != "identity":
         raise httpx2.StreamError("it sent a compressed reply, which was not asked for")
-    if not kind.startswith("text/event-stream"):
-        response.stream = _stream_of_at_most(response.stream)
+    # Of a stream of messages, the library bounds the bytes of each.
+    most_bytes = math.inf if kind.startswith("text/event-stream") else MOST_MESSAGE_BYTES
+    response.stream = _stream_of_at_most(response.stream, most_bytes)
 
 
-def _stream_of_at_most(stream: Any) -> Any:
+def _stream_of_at_most(stream: Any, most_bytes: float) -> Any:
     import httpx2
 
     class AtMost(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = MOST_MESSAGE_BYTES
+            left, objects = most_bytes, 0
             async for piece in stream:
                 left -= len(piece)
+                objects += piece.count(b"{")
+                if objects > MOST_OBJECTS:
+                    raise httpx2.StreamError(f"it sent a reply of more than {MOST_OBJECTS:,} objects")
                 if left < 0:
                     raise httpx2.StreamError(f"it sent a reply of more than {MOST_MESSAGE_BYTES // 1024**2} MB")
                 yield piece

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 MOST_MESSAGE_BYTES = 16 * 1024**2
+MOST_OBJECTS = 50_000
+"""JSON objects in one message: a message of more would hold up the event loop for many seconds."""
+_MOST_LINES = 20_000
+"""Lines that a server may send after a request of ours: one that floods us is ended."""
 _MOST_STDERR_BYTES = 8_000
 _GUARD = Path(__file__).with_name("guard.py")
 _STOPS_IN_S = 1.0
@@ -34,10 +38,12 @@ class Notes:
 
     Attributes:
         fault: why the connection was given up; empty: it was not.
+        lines: how many it has sent since our last request.
     """
 
     def __init__(self) -> None:
         self.fault = ""
+        self.lines = 0
         self._stderr = b""
 
     def heard(self, piece: bytes) -> None:
@@ -91,7 +97,7 @@ async def started(spec: ToolServerSpec, notes: Notes) -> "AsyncGenerator[Transpo
     outgoing, to_tell = anyio.create_memory_object_stream[SessionMessage](0)
     tasks = [
         asyncio.create_task(_read(cast(asyncio.StreamReader, process.stdout), told, notes)),
-        asyncio.create_task(_write(cast(asyncio.StreamWriter, process.stdin), to_tell, told)),
+        asyncio.create_task(_write(cast(asyncio.StreamWriter, process.stdin), to_tell, told, notes)),
         asyncio.create_task(_hear(cast(asyncio.StreamReader, process.stderr), notes)),
     ]
     try:
@@ -116,6 +122,13 @@ async def _read(stdout: asyncio.StreamReader, told: Any, notes: Notes) -> None:
                 return
             if not line:
                 return
+            notes.lines += 1
+            if notes.lines > _MOST_LINES:
+                notes.fault = f"it sent more than {_MOST_LINES:,} lines at once"
+                return
+            if line.count(b"{") > MOST_OBJECTS:
+                notes.fault = f"it sent a message of more than {MOST_OBJECTS:,} objects"
+                return
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
@@ -131,11 +144,14 @@ async def _read(stdout: asyncio.StreamReader, told: Any, notes: Notes) -> None:
         told.close()
 
 
-async def _write(stdin: asyncio.StreamWriter, to_tell: Any, told: Any) -> None:
+async def _write(stdin: asyncio.StreamWriter, to_tell: Any, told: Any, notes: Notes) -> None:
     import anyio
+    from mcp.types import JSONRPCRequest
 
     try:
         async for each in to_tell:
+            if isinstance(each.message, JSONRPCRequest):
+                notes.lines = 0
             line = each.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
             stdin.write(line.encode("utf-8", "replace"))
             await stdin.drain()

@@ -15,7 +15,7 @@ TOOLS: list[dict[str, Any]] = [
     {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}, "annotations": {}}
     for name in (
         "echo", "hang", "die", "broken", "big", "huge", "no_result", "protocol_error", "variables", "asks", "changes",
-        "image", "child",
+        "image", "child", "objects", "floods",
     )
 ]  # fmt: skip
 TOOLS[0]["annotations"] = {"readOnlyHint": True}
@@ -50,6 +50,11 @@ def call(number: object, name: str, arguments: dict[str, Any]) -> None:
         send(id=number, result=text("x" * 10_000_000))
     elif name == "huge":
         print('{"x": "' + "x" * 20_000_000 + '"}', flush=True)
+    elif name == "objects":
+        send(id=number, result={"content": [{}] * 60_000})
+    elif name == "floods":
+        print("tick\n" * 30_000, flush=True)
+        send(id=number, result=text("done"))
     elif name == "no_result":
         send(id=number, result={"content": "none"})
     elif name == "protocol_error":
@@ -90,6 +95,7 @@ def main(start: str) -> None:
         TOOLS[:] = [
             {"name": "naïve tool/1", "inputSchema": {"type": "object"}},
             {"name": "long", "description": "x" * 10_000_000, "inputSchema": {"type": "object"}},
+            {"name": "endless", "inputSchema": {"type": "object", "maximum": float("inf")}},
         ]
     if start == "chatty":
         print("Welcome! This line is for people.\n\n[]", flush=True)

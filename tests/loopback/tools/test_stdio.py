@@ -114,6 +114,8 @@ async def test_a_server_that_dies_in_a_call_is_started_again_for_the_next(opened
     [
         ("broken", "broke_off", "a message that is broken JSON"),
         ("huge", "broke_off", "a message of more than 16 MB"),
+        ("objects", "broke_off", "a message of more than 50,000 objects"),
+        ("floods", "broke_off", "more than 20,000 lines"),
         ("no_result", "broke_off", "a reply that is not of its protocol"),
         ("protocol_error", "error", "path must be absolute"),
         ("image", "returned", "[an image: image/png, 1,000 bytes]"),
@@ -205,6 +207,7 @@ async def test_many_and_odd_tools_are_bounded(opened: Open) -> None:
     [tool] = odd.tools
     assert tool.spec.name.startswith("plain__na_ve_tool_1_")
     assert "10,000,000 characters" in odd.left_out[0]
+    assert "a number that JSON does not have" in odd.left_out[1]
     assert (await called(opened("odd"), "naïve tool/1", a=1)).text == '{"a": 1}'
 
 
