@@ -120,9 +120,7 @@ def _described(name: str, tool: _Tool) -> types.Tool:
     )  # fmt: skip
 
 
-def server_of(
-    store: Store, caller: Caller, *, local: bool, places: asyncio.Semaphore | None = None
-) -> "Server[Any]":
+def server_of(store: Store, caller: Caller, *, local: bool, places: asyncio.Semaphore | None = None) -> "Server[Any]":
     """Args:
     local: whether the caller may be told what is wrong with the database.
     places: taken by each call that reads; by default its own.

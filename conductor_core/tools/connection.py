@@ -115,8 +115,12 @@ class Connection:
         from mcp import types
         from pydantic import TypeAdapter
 
-        opened = await self._opened()
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
+        try:
+            request.model_dump_json()
+        except ValueError:  # half a character, or a depth, that JSON is read with and not written with
+            raise Unreachable("the arguments cannot be written as JSON") from None
+        opened = await self._opened()
         # Not by call_tool of the library: it checks results by a pattern of the server's, which may take for ever.
         anything = TypeAdapter(dict[str, Any])
         try:

@@ -155,7 +155,7 @@ async def _write(stdin: asyncio.StreamWriter, to_tell: Any, told: Any, notes: No
             line = each.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
             stdin.write(line.encode("utf-8", "replace"))
             await stdin.drain()
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, ValueError):
         told.close()  # so that nobody waits for an answer
 
 

@@ -66,7 +66,7 @@ class PythonServer:
         return _told(ran)
 
     async def aclose(self) -> None:
-        """Nothing stays open: each program ends by itself, or is ended when its time is over or its call is cancelled."""
+        """Nothing stays open: a program ends by itself, or is ended when its time is over or its call cancelled."""
 
     @property
     def _tool(self) -> OfferedTool:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 TOOLS: list[dict[str, Any]] = [
@@ -19,6 +20,11 @@ TOOLS: list[dict[str, Any]] = [
     )
 ]  # fmt: skip
 TOOLS[0]["annotations"] = {"readOnlyHint": True}
+RAW: dict[str, Callable[[], str]] = {
+    "broken": lambda: '{"jsonrpc": "2.0", "id": ',
+    "huge": lambda: '{"x": "' + "x" * 20_000_000 + '"}',
+    "floods": lambda: "tick\n" * 30_000,
+}
 ASKS = ("sampling/createMessage", "elicitation/create", "roots/list")
 
 
@@ -44,17 +50,12 @@ def call(number: object, name: str, arguments: dict[str, Any]) -> None:
     elif name == "die":
         print("Traceback\nValueError: the disk is full\n", file=sys.stderr, flush=True)
         os._exit(3)
-    elif name == "broken":
-        print('{"jsonrpc": "2.0", "id": ', flush=True)
+    elif name in RAW:
+        print(RAW[name](), flush=True)
     elif name == "big":
         send(id=number, result=text("x" * 10_000_000))
-    elif name == "huge":
-        print('{"x": "' + "x" * 20_000_000 + '"}', flush=True)
     elif name == "objects":
         send(id=number, result={"content": [{}] * 60_000})
-    elif name == "floods":
-        print("tick\n" * 30_000, flush=True)
-        send(id=number, result=text("done"))
     elif name == "no_result":
         send(id=number, result={"content": "none"})
     elif name == "protocol_error":

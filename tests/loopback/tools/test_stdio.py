@@ -128,6 +128,18 @@ async def test_each_way_to_misbehave_has_one_outcome(opened: Open, tool: str, ou
     assert said in told.text
 
 
+@pytest.mark.parametrize("arguments", ['{"a": "\\ud800"}', '{"a": ' * 400 + "1" + "}" * 400])
+async def test_arguments_that_cannot_be_written_are_not_sent_and_harm_no_other_call(
+    opened: Open, arguments: str
+) -> None:
+    server = opened()
+    told = await called(server, "echo", **json.loads(arguments))
+    assert (told.outcome, told.text) == (
+        "unreachable", "Nothing was sent: the arguments cannot be written as JSON.",
+    )  # fmt: skip
+    assert (await called(server, "echo", a=1)).text == '{"a": 1}'
+
+
 async def test_ten_megabytes_are_cut(opened: Open) -> None:
     told = await called(opened(), "big")
     assert (told.outcome, told.size_bytes) == ("returned", 10_000_000)
