@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 MOST_MESSAGE_BYTES = 16 * 1024**2
-MOST_OBJECTS = 50_000
-"""JSON objects in one message: a message of more would hold up the event loop for many seconds."""
+MOST_BRACKETS = 1_000_000
+"""In one message, opening ones: to parse more would hold up the event loop for seconds."""
+_MOST_VALUES = 100_000
+"""Values in one message: the library takes two kilobytes for each that is not of the protocol."""
 _MOST_LINES = 20_000
 """Lines that a server may send after a request of ours: one that floods us is ended."""
 _MOST_STDERR_BYTES = 8_000
@@ -126,8 +128,8 @@ async def _read(stdout: asyncio.StreamReader, told: Any, notes: Notes) -> None:
             if notes.lines > _MOST_LINES:
                 notes.fault = f"it sent more than {_MOST_LINES:,} lines at once"
                 return
-            if line.count(b"{") > MOST_OBJECTS:
-                notes.fault = f"it sent a message of more than {MOST_OBJECTS:,} objects"
+            if brackets(line) > MOST_BRACKETS:
+                notes.fault = MANY_VALUES
                 return
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -137,11 +139,38 @@ async def _read(stdout: asyncio.StreamReader, told: Any, notes: Notes) -> None:
                     notes.fault = "it sent a message that is broken JSON"
                     return
                 continue
+            if has_many_values(message):
+                notes.fault = MANY_VALUES
+                return
             await told.send(SessionMessage(message))
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
         return
     finally:
         told.close()
+
+
+MANY_VALUES = f"it sent a message of more than {_MOST_VALUES:,} values"
+
+
+def brackets(text: bytes) -> int:
+    return text.count(b"{") + text.count(b"[")
+
+
+def has_many_values(message: Any) -> bool:
+    """Whether a message of the protocol, which is not read further yet, holds more values than may be read."""
+    ahead = [getattr(message, name, None) for name in ("result", "params")]
+    ahead.append(getattr(getattr(message, "error", None), "data", None))
+    left = _MOST_VALUES
+    while ahead:
+        each = ahead.pop()
+        if isinstance(each, dict):
+            each = list(each.values())
+        if isinstance(each, list):
+            left -= len(each)
+            if left < 0:
+                return True
+            ahead += each
+    return False
 
 
 async def _write(stdin: asyncio.StreamWriter, to_tell: Any, told: Any, notes: Notes) -> None:

@@ -55,7 +55,7 @@ def call(number: object, name: str, arguments: dict[str, Any]) -> None:
     elif name == "big":
         send(id=number, result=text("x" * 10_000_000))
     elif name == "objects":
-        send(id=number, result={"content": [{}] * 60_000})
+        send(id=number, result={"content": [0] * 150_000})
     elif name == "no_result":
         send(id=number, result={"content": "none"})
     elif name == "protocol_error":

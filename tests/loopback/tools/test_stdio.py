@@ -114,7 +114,7 @@ async def test_a_server_that_dies_in_a_call_is_started_again_for_the_next(opened
     [
         ("broken", "broke_off", "a message that is broken JSON"),
         ("huge", "broke_off", "a message of more than 16 MB"),
-        ("objects", "broke_off", "a message of more than 50,000 objects"),
+        ("objects", "broke_off", "a message of more than 100,000 values"),
         ("floods", "broke_off", "more than 20,000 lines"),
         ("no_result", "broke_off", "a reply that is not of its protocol"),
         ("protocol_error", "error", "path must be absolute"),
