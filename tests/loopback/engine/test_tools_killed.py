@@ -161,7 +161,7 @@ def after_the_result(world: World) -> bool:
 
 HOLDS: dict[Callable[[World], bool], str] = {before_the_line: "hold-before", after_the_line: "hold-after"}
 """What keeps the process where it is killed, if it is the server that does so; else the provider says nothing more."""
-KILLS = [before_the_first_turn, before_the_line, after_the_line, after_the_result]
+IN_A_STEP = [before_the_first_turn, before_the_line, after_the_line, after_the_result]
 
 
 def killed(world: World, here: Callable[[World], bool], *arguments: str) -> None:
@@ -185,8 +185,7 @@ def taken_up(world: World) -> None:
     assert world.do("rerun", world.last().run_id) == 0
 
 
-@pytest.mark.parametrize("agent", ["alpha", "conductor"])
-@pytest.mark.parametrize("here", KILLS)
+@pytest.mark.parametrize(("agent", "here"), [*(("alpha", here) for here in IN_A_STEP), ("conductor", after_the_line)])
 def test_a_call_happens_once_wherever_the_run_is_killed(
     world: World, here: Callable[[World], bool], agent: str
 ) -> None:
