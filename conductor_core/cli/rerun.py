@@ -229,6 +229,11 @@ def prepare(
         raise BadInput(f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run")
     needed = engine_request.asks_conductor(workflow)
     forecast, origins = None, None
+    resumed = engine_request.resume_of(source, *before, door="cli") if resume else None
+    if resumed is not None:
+        # Whatever is given by hand, unfinished steps go on from their recorded turns: their calls had effects.
+        turns = resumed.overrides.turns
+        by_hand = resumed.overrides if by_hand is None else engine_request.with_turns(by_hand, turns)
     if workflow is not None:
         workers = {spec.name: spec for spec in specs}
         images = images_given(source.conversation, workers, every_step=source.give_question)
@@ -236,13 +241,11 @@ def prepare(
         workflow = inputs.valid_workflow(workflow, agents, source.limits, what, images)
         # With --step, each step stays what it was. Steps of a file are matched by content.
         origins = None if edit.step is None else tuple(range(len(workflow.steps)))
-        kept = engine_request.overrides_from(source) if resume and by_hand is None else by_hand
         forecast = preview(
-            source, workflow, specs, conductor=target.info(settings, needed=needed), origins=origins, overrides=kept
+            source, workflow, specs, conductor=target.info(settings, needed=needed), origins=origins, overrides=by_hand
         )
-    if resume:
-        request = engine_request.resume_of(source, *before, door="cli")
-        request = request if by_hand is None else request.model_copy(update={"overrides": by_hand})
+    if resumed is not None:
+        request = resumed.model_copy(update={"overrides": by_hand})
     else:
         request = engine_request.rerun_of(source, workflow, door="cli", origins=origins, overrides=by_hand)
     asked = target.asked(source, settings, needed=needed)

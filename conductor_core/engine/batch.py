@@ -52,6 +52,8 @@ def request_of(task: BatchTask, place: BatchRow, each: RunRequest, earlier: Sequ
         resumed = resume_of(last, *before, door="cli")
         more = {"workflow": resumed.workflow, "parent_run_id": last.run_id, "taken_up": resumed.taken_up}
         request = request.model_copy(update={**more, "resumed": last.status in ("interrupted", "cancelled")})
+        # Also where the last run failed: what its steps called may have had effects.
+        request = request.model_copy(update={"overrides": resumed.overrides})
     return request if asks_conductor(request.workflow) else request.model_copy(update={"conductor": None})
 
 

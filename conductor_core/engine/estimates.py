@@ -206,7 +206,7 @@ class _LookedUp:
     """An edited workflow and the run that it was made from: which step is which, what is recorded, and why."""
 
     def __init__(self, source: RunTrace, workflow: Workflow, origins: Origins | None, overrides: Overrides) -> None:
-        self.source, self.workflow, self._overrides = source, workflow, overrides
+        self.source, self.workflow, self.overrides = source, workflow, overrides
         self.recorded = EarlierAnswers(source)
         self.changes = compare(source.root.workflow or Workflow(steps=()), workflow, origins)
         self._asked = {(step.agent, step.instruction) for step in source.walk() if step.answered}
@@ -265,11 +265,11 @@ class _LookedUp:
         return estimate_tokens(expand(step.instruction, self.source.task)) + output + 2 * _TURN_TOKENS
 
     def _given_otherwise(self, index: int) -> bool:
-        given, before = self._overrides.output_at((index,)), self.before(index)
+        given, before = self.overrides.output_at((index,)), self.before(index)
         return given is not None and (before is None or before.output != given.text)
 
     def _asked_afresh(self, index: int) -> bool:
-        seed, before = self._overrides.seed_at((index,)), self.before(index)
+        seed, before = self.overrides.seed_at((index,)), self.before(index)
         return seed is not None and (before is None or seed != self.source.overrides.seed_at(before.path))
 
     def _why_reuse(self, index: int, found: StepTrace) -> str:
@@ -365,15 +365,23 @@ def _forecast(looked_up: _LookedUp, index: int, reason: str, workers: Mapping[st
         )
         cost_usd = None if step.agent == CONDUCTOR_AGENT else cost_of(workers[step.agent], usage)
         at_most = False
-    effects = () if then is None else _effects(then, workers.get(step.agent))
+    effects = () if then is None else _effects(looked_up, index, then, workers.get(step.agent))
     return looked_up.forecast(
         index, reason, estimated_tokens=usage.total_tokens, estimated_usd=cost_usd, at_most=at_most, effects=effects
     )
 
 
-def _effects(then: StepTrace, spec: WorkerSpec | None) -> tuple[str, ...]:
-    """Returns the tools with effects that a step called, with its rounds, as far as ``spec`` may call them again."""
-    steps = (then, *(() if then.round is None else then.round.walk()))
+def _effects(looked_up: _LookedUp, index: int, then: StepTrace, spec: WorkerSpec | None) -> tuple[str, ...]:
+    """Returns the tools with effects that a step called, with its rounds, as far as ``spec`` may call them again.
+
+    A step that goes on from its recorded turns calls none of them again.
+    """
+    given, before = looked_up.overrides, looked_up.source.overrides
+    steps = [
+        step
+        for step in (then, *(() if then.round is None else then.round.walk()))
+        if then.path != (index,) or len(given.turns_at(step.path)) < len(before.turns_at(step.path)) + len(step.turns)
+    ]
     called = (
         f"{ran.server}.{ran.tool}"
         for step in steps

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from conductor_core import __version__
 from conductor_core.errors import InspectorError, StoreError
 from conductor_core.mcp import traces
+from conductor_core.mcp.http import AT_ONCE
 from conductor_core.mcp.traces import Document, Traces
 from conductor_core.privacy.masking import known_and_set, one_line
 from conductor_core.run.actor import Caller
@@ -29,8 +30,6 @@ log = logging.getLogger(__name__)
 
 MOST_BYTES = 2**20
 """Of a request."""
-_AT_ONCE = 4
-"""Calls that read the database at once; further ones wait."""
 _INSTRUCTIONS = (
     "Reads the recorded runs of a Conductor: workflows of steps, each answered by a worker that saw exactly the "
     "messages on record. Start with search_runs or failures, then read_run, then read_step. Nothing can be changed. "
@@ -121,9 +120,12 @@ def _described(name: str, tool: _Tool) -> types.Tool:
     )  # fmt: skip
 
 
-def server_of(store: Store, caller: Caller, *, local: bool) -> "Server[Any]":
-    """``local``: whether the caller may be told what is wrong with the database."""
-    reads, places = Traces(store, caller), asyncio.Semaphore(_AT_ONCE)
+def server_of(store: Store, caller: Caller, *, local: bool, places: asyncio.Semaphore | None = None) -> "Server[Any]":
+    """Args:
+    local: whether the caller may be told what is wrong with the database.
+    places: taken by each call that reads; by default its own.
+    """
+    reads, places = Traces(store, caller), places or asyncio.Semaphore(AT_ONCE)
 
     async def list_tools(
         _context: "ServerRequestContext[Any]", _params: types.PaginatedRequestParams | None
@@ -197,9 +199,11 @@ async def over_stdio(store: Store, caller: Caller) -> None:
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-async def answer(store: Store, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+async def answer(
+    store: Store, caller: Caller, places: asyncio.Semaphore, scope: Scope, receive: Receive, send: Send
+) -> None:
     """Answers one request over HTTP."""
-    server = server_of(store, caller, local=False)
+    server = server_of(store, caller, local=False, places=places)
     manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True, max_request_body_size=MOST_BYTES)
     async with manager.run():
         await manager.handle_request(scope, receive, send)

@@ -6,10 +6,11 @@ sampling, input of a person or folders, are refused.
 """
 
 import asyncio
+import math
 import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -21,7 +22,17 @@ from conductor_core.chat.tools import ToolServerSpec
 from conductor_core.errors import BadInput
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import is_set, names_a_key, one_line
-from conductor_core.tools.process import MOST_MESSAGE_BYTES, Notes, is_missing, started, words_of
+from conductor_core.tools.process import (
+    MANY_VALUES,
+    MOST_BRACKETS,
+    MOST_MESSAGE_BYTES,
+    Notes,
+    brackets,
+    has_many_values,
+    is_missing,
+    started,
+    words_of,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -33,7 +44,7 @@ _ANSWERS_IN_S = 2.0
 """How long a server may take to answer anything at all once a call was given up, before its connection is closed."""
 _CLOSES_IN_S = 5.0
 """How long a connection may take to close in order, before it is cut."""
-_MOST_PAGES = 50
+_MOST_PAGES, _MOST_TOOLS = 50, 10_000
 
 
 class Unreachable(Exception):
@@ -89,7 +100,7 @@ class Connection:
             for _ in range(_MOST_PAGES):
                 page = await client.list_tools(cursor=cursor)
                 found += page.tools
-                if not (cursor := page.next_cursor):
+                if not (cursor := page.next_cursor) or len(found) > _MOST_TOOLS:
                     break
             return found
 
@@ -115,8 +126,12 @@ class Connection:
         from mcp import types
         from pydantic import TypeAdapter
 
-        opened = await self._opened()
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
+        try:
+            request.model_dump_json()
+        except ValueError:  # half a character, or a depth, that JSON is read with and not written with
+            raise Unreachable("the arguments cannot be written as JSON") from None
+        opened = await self._opened()
         # Not by call_tool of the library: it checks results by a pattern of the server's, which may take for ever.
         anything = TypeAdapter(dict[str, Any])
         try:
@@ -160,9 +175,10 @@ class Connection:
                 return await ask(client)
         except MCPError as error:
             status = statuses[-1] if statuses else 200
-            if status in _REFUSALS or 300 <= status < 400:
+            if statuses and all(map(_is_refusal, statuses)):
                 raise Unreachable(self._refused(status, error.message)) from None
-            if status >= 500 or status in (202, _NO_REPLY) or error.code in (CONNECTION_CLOSED, PARSE_ERROR):
+            # A refusal that comes later is of an attempt to hear the rest of what a call, which was taken, brought.
+            if status >= 300 or status in (202, _NO_REPLY) or error.code in (CONNECTION_CLOSED, PARSE_ERROR):
                 why = f"HTTP {status}" if status >= 400 else one_line(error.message)
                 raise BrokeOff(self._broken(opened, why)) from None
             raise Failed(one_line(error.message) or f"error {error.code}") from None
@@ -262,7 +278,7 @@ class Connection:
             opened.closing.set()
 
     def _not_connected(self, opened: _Open, error: BaseException, statuses: list[int]) -> str:
-        if statuses and (statuses[-1] in _REFUSALS or 300 <= statuses[-1] < 400):
+        if statuses and _is_refusal(statuses[-1]):
             return self._refused(statuses[-1], str(error))
         if statuses and statuses[-1] >= 500:
             return f"{self.name} answered with HTTP {statuses[-1]}"
@@ -304,7 +320,8 @@ class Connection:
             self._give_up(self._open)
 
 
-_REFUSALS = range(400, 500)
+def _is_refusal(status: int) -> bool:
+    return 300 <= status < 500
 
 
 async def _stopped(task: "asyncio.Task[None]") -> None:
@@ -339,6 +356,7 @@ def missing(spec: ToolServerSpec) -> str:
 
 @asynccontextmanager
 async def _http(spec: ToolServerSpec) -> "AsyncGenerator[TransportStreams]":
+    import anyio
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
@@ -352,7 +370,24 @@ async def _http(spec: ToolServerSpec) -> "AsyncGenerator[TransportStreams]":
         httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False, event_hooks=hooks) as client,
         streamable_http_client(str(spec.url), http_client=client, max_sse_event_size=MOST_MESSAGE_BYTES) as streams,
     ):
-        yield streams
+        told, incoming = anyio.create_memory_object_stream[Any](0)
+        passing = asyncio.create_task(_pass_on(streams[0], told))
+        try:
+            yield incoming, streams[1]
+        finally:
+            passing.cancel()
+            incoming.close()
+
+
+async def _pass_on(received: Any, told: Any) -> None:
+    """Passes on what a server sends until it sends too much at once."""
+    import anyio
+
+    with told, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async for each in received:
+            if has_many_values(getattr(each, "message", None)):
+                return
+            await told.send(each)
 
 
 async def _bounded(response: "httpx2.Response") -> None:
@@ -365,18 +400,22 @@ async def _bounded(response: "httpx2.Response") -> None:
         statuses.append(response.status_code if response.status_code != 200 or of_the_protocol else _NO_REPLY)
     if response.headers.get("content-encoding", "identity") != "identity":
         raise httpx2.StreamError("it sent a compressed reply, which was not asked for")
-    if not kind.startswith("text/event-stream"):
-        response.stream = _stream_of_at_most(response.stream)
+    # Of a stream of messages, the library bounds the bytes of each.
+    most_bytes = math.inf if kind.startswith("text/event-stream") else MOST_MESSAGE_BYTES
+    response.stream = _stream_of_at_most(response.stream, most_bytes)
 
 
-def _stream_of_at_most(stream: Any) -> Any:
+def _stream_of_at_most(stream: Any, most_bytes: float) -> Any:
     import httpx2
 
     class AtMost(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = MOST_MESSAGE_BYTES
+            left, opened = most_bytes, 0
             async for piece in stream:
                 left -= len(piece)
+                opened += brackets(piece)
+                if opened > MOST_BRACKETS:
+                    raise httpx2.StreamError(MANY_VALUES)
                 if left < 0:
                     raise httpx2.StreamError(f"it sent a reply of more than {MOST_MESSAGE_BYTES // 1024**2} MB")
                 yield piece

@@ -70,7 +70,11 @@ def _fault(each: Definition, seen: set[str]) -> str:
         return f"its description has {len(each.description):,} characters, more than {MOST_DESCRIPTION:,}"
     if _is_deeper(each.schema, _MOST_DEPTH):
         return f"the schema of its arguments is nested more than {_MOST_DEPTH} deep"
-    if (size := len(json.dumps(each.schema))) > MOST_SCHEMA:
+    try:
+        size = len(json.dumps(each.schema, allow_nan=False))
+    except ValueError:
+        return "the schema of its arguments has a number that JSON does not have"
+    if size > MOST_SCHEMA:
         return f"the schema of its arguments has {size:,} characters, more than {MOST_SCHEMA:,}"
     if each.schema.get("type", "object") != "object":
         return "its arguments are not an object"

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 MOST_MESSAGE_BYTES = 16 * 1024**2
+MOST_BRACKETS = 1_000_000
+"""In one message, opening ones: to parse more would hold up the event loop for seconds."""
+_MOST_VALUES = 100_000
+"""Values in one message: the library takes two kilobytes for each that is not of the protocol."""
+_MOST_LINES = 20_000
+"""Lines that a server may send after a request of ours: one that floods us is ended."""
 _MOST_STDERR_BYTES = 8_000
 _GUARD = Path(__file__).with_name("guard.py")
 _STOPS_IN_S = 1.0
@@ -34,10 +40,12 @@ class Notes:
 
     Attributes:
         fault: why the connection was given up; empty: it was not.
+        lines: how many it has sent since our last request.
     """
 
     def __init__(self) -> None:
         self.fault = ""
+        self.lines = 0
         self._stderr = b""
 
     def heard(self, piece: bytes) -> None:
@@ -91,7 +99,7 @@ async def started(spec: ToolServerSpec, notes: Notes) -> "AsyncGenerator[Transpo
     outgoing, to_tell = anyio.create_memory_object_stream[SessionMessage](0)
     tasks = [
         asyncio.create_task(_read(cast(asyncio.StreamReader, process.stdout), told, notes)),
-        asyncio.create_task(_write(cast(asyncio.StreamWriter, process.stdin), to_tell, told)),
+        asyncio.create_task(_write(cast(asyncio.StreamWriter, process.stdin), to_tell, told, notes)),
         asyncio.create_task(_hear(cast(asyncio.StreamReader, process.stderr), notes)),
     ]
     try:
@@ -116,6 +124,13 @@ async def _read(stdout: asyncio.StreamReader, told: Any, notes: Notes) -> None:
                 return
             if not line:
                 return
+            notes.lines += 1
+            if notes.lines > _MOST_LINES:
+                notes.fault = f"it sent more than {_MOST_LINES:,} lines at once"
+                return
+            if brackets(line) > MOST_BRACKETS:
+                notes.fault = MANY_VALUES
+                return
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
@@ -124,6 +139,9 @@ async def _read(stdout: asyncio.StreamReader, told: Any, notes: Notes) -> None:
                     notes.fault = "it sent a message that is broken JSON"
                     return
                 continue
+            if has_many_values(message):
+                notes.fault = MANY_VALUES
+                return
             await told.send(SessionMessage(message))
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
         return
@@ -131,15 +149,42 @@ async def _read(stdout: asyncio.StreamReader, told: Any, notes: Notes) -> None:
         told.close()
 
 
-async def _write(stdin: asyncio.StreamWriter, to_tell: Any, told: Any) -> None:
+MANY_VALUES = f"it sent a message of more than {_MOST_VALUES:,} values"
+
+
+def brackets(text: bytes) -> int:
+    return text.count(b"{") + text.count(b"[")
+
+
+def has_many_values(message: Any) -> bool:
+    """Whether a message of the protocol, which is not read further yet, holds more values than may be read."""
+    ahead = [getattr(message, name, None) for name in ("result", "params")]
+    ahead.append(getattr(getattr(message, "error", None), "data", None))
+    left = _MOST_VALUES
+    while ahead:
+        each = ahead.pop()
+        if isinstance(each, dict):
+            each = list(each.values())
+        if isinstance(each, list):
+            left -= len(each)
+            if left < 0:
+                return True
+            ahead += each
+    return False
+
+
+async def _write(stdin: asyncio.StreamWriter, to_tell: Any, told: Any, notes: Notes) -> None:
     import anyio
+    from mcp.types import JSONRPCRequest
 
     try:
         async for each in to_tell:
+            if isinstance(each.message, JSONRPCRequest):
+                notes.lines = 0
             line = each.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
             stdin.write(line.encode("utf-8", "replace"))
             await stdin.drain()
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, ValueError):
         told.close()  # so that nobody waits for an answer
 
 

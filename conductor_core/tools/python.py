@@ -1,8 +1,11 @@
 """The built-in tool server ``python``: a program of a worker runs in the sandbox that also grades programs."""
 
 import asyncio
+import os
+import threading
 from collections.abc import Mapping
-from functools import lru_cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from typing import Any
 
 from conductor_core.chat.messages import ToolSpec
@@ -13,6 +16,8 @@ from conductor_core.tools.results import answer
 
 TOOL = "run"
 _NEEDED = ("Landlock", "seccomp")
+_THREADS = ThreadPoolExecutor(max(2, os.cpu_count() or 2), thread_name_prefix="python tool")
+"""Not those of the event loop: programs that never end would keep all else that needs a thread waiting."""
 _PARAMETERS = {
     "type": "object",
     "properties": {"code": {"type": "string", "description": "A whole Python program."}},
@@ -50,14 +55,18 @@ class PythonServer:
         if not isinstance(code, str):
             return answer("error", "code must be given, as a text: a whole Python program.")
         limits = ProcessLimits(wall_s=self.spec.timeout_s, cpu_s=max(1, round(min(self.spec.timeout_s, 3600))))
+        stop = threading.Event()
+        program = partial(run, "script", code, limits=limits, stop=stop)
         try:
-            ran = await asyncio.to_thread(run, "script", code, limits=limits)
+            ran = await asyncio.get_running_loop().run_in_executor(_THREADS, program)
         except OSError as error:
             return answer("unreachable", f"Nothing was run: {error.strerror or error}.")
+        finally:
+            stop.set()
         return _told(ran)
 
     async def aclose(self) -> None:
-        """Nothing stays open: each program ends by itself, or is ended when its time is over."""
+        """Nothing stays open: a program ends by itself, or is ended when its time is over or its call cancelled."""
 
     @property
     def _tool(self) -> OfferedTool:

@@ -9,16 +9,22 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 TOOLS: list[dict[str, Any]] = [
     {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}, "annotations": {}}
     for name in (
         "echo", "hang", "die", "broken", "big", "huge", "no_result", "protocol_error", "variables", "asks", "changes",
-        "image", "child",
+        "image", "child", "objects", "floods",
     )
 ]  # fmt: skip
 TOOLS[0]["annotations"] = {"readOnlyHint": True}
+RAW: dict[str, Callable[[], str]] = {
+    "broken": lambda: '{"jsonrpc": "2.0", "id": ',
+    "huge": lambda: '{"x": "' + "x" * 20_000_000 + '"}',
+    "floods": lambda: "tick\n" * 30_000,
+}
 ASKS = ("sampling/createMessage", "elicitation/create", "roots/list")
 
 
@@ -44,12 +50,12 @@ def call(number: object, name: str, arguments: dict[str, Any]) -> None:
     elif name == "die":
         print("Traceback\nValueError: the disk is full\n", file=sys.stderr, flush=True)
         os._exit(3)
-    elif name == "broken":
-        print('{"jsonrpc": "2.0", "id": ', flush=True)
+    elif name in RAW:
+        print(RAW[name](), flush=True)
     elif name == "big":
         send(id=number, result=text("x" * 10_000_000))
-    elif name == "huge":
-        print('{"x": "' + "x" * 20_000_000 + '"}', flush=True)
+    elif name == "objects":
+        send(id=number, result={"content": [0] * 150_000})
     elif name == "no_result":
         send(id=number, result={"content": "none"})
     elif name == "protocol_error":
@@ -90,6 +96,7 @@ def main(start: str) -> None:
         TOOLS[:] = [
             {"name": "naïve tool/1", "inputSchema": {"type": "object"}},
             {"name": "long", "description": "x" * 10_000_000, "inputSchema": {"type": "object"}},
+            {"name": "endless", "inputSchema": {"type": "object", "maximum": float("inf")}},
         ]
     if start == "chatty":
         print("Welcome! This line is for people.\n\n[]", flush=True)

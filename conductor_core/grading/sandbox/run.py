@@ -87,12 +87,13 @@ def run(
     stdin: str = "",
     prelude: str = "",
     without: Sequence[Layer] = (),
+    stop: threading.Event | None = None,
     **order: Any,
 ) -> Ran:
     """Runs ``source``, by ``mode`` with further parts of the order (``test``, ``entry_point``, ``calls``).
 
     ``prelude`` is run before it in the same space: what it may take as imported. ``without`` leaves layers out, so that
-    each of the others can be seen to hold alone.
+    each of the others can be seen to hold alone. ``stop`` ends the program as if its time were over, once it is set.
     Never raises for what the program does. Raises: OSError if no process can be started.
     """
     with _AT_ONCE:
@@ -101,6 +102,7 @@ def run(
             limits or ProcessLimits(),
             stdin,
             namespaces=_namespaces_work(),
+            stop=stop,
         )
 
 
@@ -117,18 +119,26 @@ def _namespaces_work() -> bool:
     return ran.ending == "completed" and "network namespace" in ran.layers
 
 
-def _run(order: Mapping[str, Any], limits: ProcessLimits, stdin: str, *, namespaces: bool) -> Ran:
+def _run(
+    order: Mapping[str, Any],
+    limits: ProcessLimits,
+    stdin: str,
+    *,
+    namespaces: bool,
+    stop: threading.Event | None = None,
+) -> Ran:
     folder = Path(tempfile.mkdtemp(prefix="graded-")).resolve()
     try:
         with tempfile.TemporaryFile() as given:
             given.write(stdin.encode("utf-8", "surrogatepass"))
             given.seek(0)
-            return _watch({**order, "namespaces": namespaces, "folder": str(folder)}, limits, given.fileno())
+            whole = {**order, "namespaces": namespaces, "folder": str(folder)}
+            return _watch(whole, limits, given.fileno(), stop or threading.Event())
     finally:
         _remove(folder)
 
 
-def _watch(order: dict[str, Any], limits: ProcessLimits, stdin: int) -> Ran:
+def _watch(order: dict[str, Any], limits: ProcessLimits, stdin: int, stop: threading.Event) -> Ran:
     token = secrets.token_hex(16)
     packages = _site_packages() if limits.site_packages else []
     order |= {**asdict(limits), "token": token, "site_packages": packages}
@@ -157,7 +167,7 @@ def _watch(order: dict[str, Any], limits: ProcessLimits, stdin: int) -> Ran:
     with process, open(report_out, "rb", buffering=0) as reports:
         streams = {"stdout": process.stdout, "stderr": process.stderr, "report": reports}
         try:
-            texts, cut = _read(process, streams, limits, started)
+            texts, cut = _read(process, streams, limits, started, stop)
         finally:
             _end(process)
             feeder.join()
@@ -174,7 +184,11 @@ def _feed(pipe: int, order: bytes) -> None:
 
 
 def _read(
-    process: subprocess.Popen[bytes], streams: Mapping[str, Any], limits: ProcessLimits, started: float
+    process: subprocess.Popen[bytes],
+    streams: Mapping[str, Any],
+    limits: ProcessLimits,
+    started: float,
+    stop: threading.Event,
 ) -> tuple[dict[str, bytes], Ending | None]:
     """All that is written until the program ends, or until it must be ended (second value: why)."""
     texts = dict.fromkeys(streams, b"")
@@ -185,7 +199,7 @@ def _read(
             selector.register(stream, selectors.EVENT_READ, name)
         while selector.get_map():
             left = deadline - time.monotonic()
-            if left <= 0:
+            if left <= 0 or stop.is_set():
                 return texts, "timed out"
             ready = selector.select(min(left, 0.2))
             for key, _ in ready:

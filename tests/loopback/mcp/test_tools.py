@@ -1,8 +1,10 @@
 """MCP tools over the traces, as an agent's client meets them: over stdio, over HTTP, and in one process."""
 
 import asyncio
+import dataclasses
 import json
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,7 +25,7 @@ from conductor_core.analysis.compare import comparison_document
 from conductor_core.chat.messages import Message
 from conductor_core.mcp.http import OverHttp
 from conductor_core.mcp.server import MOST_BYTES, TOOLS, server_of
-from conductor_core.mcp.traces import MOST_ANSWER_BYTES, NO_SUCH_RUN
+from conductor_core.mcp.traces import MOST_ANSWER_BYTES, NO_SUCH_RUN, Costs, Traces
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor, local_caller
 from conductor_core.run.service_key import ServiceKey
@@ -290,6 +292,27 @@ async def test_twenty_calls_at_once_are_all_answered(store: Store, keys: Any) ->
         asked = [("read_run", {"run_id": "of-ada"}), ("search_runs", {}), ("failures", {}), ("costs", {})] * 5
         answers = await asyncio.gather(*(client.call_tool(name, given) for name, given in asked))
         assert all(told(answer) for answer in answers)
+
+
+async def test_many_slow_calls_at_once_leave_threads_to_all_else(
+    store: Store, keys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (_, key), _ = keys
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(reads: Traces, asked: Costs) -> dict[str, Any]:
+        begun.release()
+        go_on.wait()
+        return reads.costs(asked)
+
+    monkeypatch.setitem(cast(dict[str, Any], TOOLS), "costs", dataclasses.replace(TOOLS["costs"], answer=slow))
+    async with served(store) as url, client_of(url, key) as client:
+        asked = [asyncio.create_task(client.call_tool("costs", {})) for _ in range(40)]
+        await asyncio.to_thread(begun.acquire)
+        await asyncio.to_thread(lambda: None)
+        assert not any(each.done() for each in asked)
+        go_on.set()
+        assert all(told(answer) for answer in await asyncio.gather(*asked))
 
 
 # Hostile arguments.

@@ -185,8 +185,18 @@ async def test_a_refusal_is_told_by_its_status(
         ((200, {}, b'{"jsonrpc": '), "broke_off", "gave no result"),
         ((200, {"content-type": "text/html"}, b"<p>Hello"), "broke_off", "Unexpected content type"),
         ((200, {"content-type": "text/event-stream"}, b"data: none\n\n"), "broke_off", "gave no result"),
+        (
+            (200, {"content-type": "text/event-stream"}, b"id: 7\nretry: 10\ndata: \n\n"),
+            "broke_off",
+            "gave no result: HTTP 405",
+        ),
         ((200, {"content-encoding": "gzip"}, b"\x1f\x8b"), "broke_off", "gave no result"),
         ((200, {}, b'{"jsonrpc": "2.0", "id": 1, "x": "' + b"x" * 17_000_000 + b'"}'), "broke_off", "gave no result"),
+        (
+            (200, {}, b'{"jsonrpc": "2.0", "id": 1, "result": {"content": [0' + b", 0" * 150_000 + b"]}}"),
+            "broke_off",
+            "gave no result",
+        ),
     ],
 )
 async def test_each_odd_reply_to_a_call_has_one_outcome(

@@ -114,6 +114,8 @@ async def test_a_server_that_dies_in_a_call_is_started_again_for_the_next(opened
     [
         ("broken", "broke_off", "a message that is broken JSON"),
         ("huge", "broke_off", "a message of more than 16 MB"),
+        ("objects", "broke_off", "a message of more than 100,000 values"),
+        ("floods", "broke_off", "more than 20,000 lines"),
         ("no_result", "broke_off", "a reply that is not of its protocol"),
         ("protocol_error", "error", "path must be absolute"),
         ("image", "returned", "[an image: image/png, 1,000 bytes]"),
@@ -124,6 +126,18 @@ async def test_each_way_to_misbehave_has_one_outcome(opened: Open, tool: str, ou
     told = await called(opened(), tool)
     assert told.outcome == outcome
     assert said in told.text
+
+
+@pytest.mark.parametrize("arguments", ['{"a": "\\ud800"}', '{"a": ' * 400 + "1" + "}" * 400])
+async def test_arguments_that_cannot_be_written_are_not_sent_and_harm_no_other_call(
+    opened: Open, arguments: str
+) -> None:
+    server = opened()
+    told = await called(server, "echo", **json.loads(arguments))
+    assert (told.outcome, told.text) == (
+        "unreachable", "Nothing was sent: the arguments cannot be written as JSON.",
+    )  # fmt: skip
+    assert (await called(server, "echo", a=1)).text == '{"a": 1}'
 
 
 async def test_ten_megabytes_are_cut(opened: Open) -> None:
@@ -205,6 +219,7 @@ async def test_many_and_odd_tools_are_bounded(opened: Open) -> None:
     [tool] = odd.tools
     assert tool.spec.name.startswith("plain__na_ve_tool_1_")
     assert "10,000,000 characters" in odd.left_out[0]
+    assert "a number that JSON does not have" in odd.left_out[1]
     assert (await called(opened("odd"), "naïve tool/1", a=1)).text == '{"a": 1}'
 
 

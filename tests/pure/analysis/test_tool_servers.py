@@ -11,6 +11,7 @@ from conductor_core.analysis.documents import run_document, waiting_document
 from conductor_core.cli import live
 from conductor_core.cli.show import context_lines, run_lines
 from conductor_core.engine.estimates import edit_step, preview
+from conductor_core.engine.request import resume_of
 from conductor_core.export.otel import CONTENTS, spans_of
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
@@ -148,3 +149,13 @@ def test_a_preview_says_that_a_tool_with_effects_may_be_called_again() -> None:
 
 def test_documents_are_json() -> None:
     assert json.dumps(run_document(fold(run_with_tools("r")), whole=True))
+
+
+def test_a_step_that_goes_on_from_its_turns_calls_nothing_again() -> None:
+    call = tool_call("r", 0, "files__write", '{"path": "a"}')
+    dead = fold(
+        [*begun("r"), tools_called("r", [call]), tool_sent("r", call, effects=True), ev.RunInterrupted(run_id="r")]
+    )
+    resumed = resume_of(dead, door="cli")
+    assert preview(dead, WRITE_AND_READ, TOOL_POOL.workers, overrides=resumed.overrides).effects_again == ""
+    assert "that may happen again" in preview(dead, WRITE_AND_READ, TOOL_POOL.workers).effects_again

@@ -1,5 +1,7 @@
 """The sandbox as a tool server."""
 
+import asyncio
+
 import pytest
 
 from conductor_core.chat.tools import ToolServerSpec
@@ -35,6 +37,19 @@ async def test_a_program_that_takes_too_long_is_ended() -> None:
     outcome, text = await called("while True: pass", SPEC.model_copy(update={"timeout_s": 1}))
     assert outcome == "timed_out"
     assert text.startswith("The program was ended: ")
+
+
+async def test_programs_that_never_end_keep_nobody_waiting_and_end_with_their_calls() -> None:
+    server = open_server(SPEC.model_copy(update={"timeout_s": 600}))
+    [tool] = (await server.list()).tools
+    endless = [asyncio.create_task(server.call(tool, {"code": "while True: pass"})) for _ in range(40)]
+    for _ in range(40):
+        await asyncio.to_thread(lambda: None)
+    assert not any(each.done() for each in endless), "nothing else in the program waited for them"
+    for each in endless:
+        each.cancel()
+    await asyncio.wait(endless)
+    assert (await server.call(tool, {"code": "print(1)"})).text == "1\n"
 
 
 async def test_code_that_is_no_text_is_an_error_of_the_call() -> None:
