@@ -250,10 +250,15 @@ def _day_is_spent() -> ApiError:
     return ApiError(429, message, code="insufficient_quota", retry_after_s=until_midnight_s(), may_retry=False)
 
 
+def holds_service_key(text: str) -> bool:
+    """Whether there is, by its form, a service key in a text."""
+    return _FORM.search(text) is not None
+
+
 def refuse_key_in_address(request: HTTPConnection) -> None:
     """Raises: ApiError 400. Addresses are logged and kept on their way; the answer repeats nothing of it."""
     for name, value in request.query_params.multi_items():
-        if is_secret_name(name) or any(_FORM.search(each) or holds_a_key(each, ()) for each in (name, value)):
+        if is_secret_name(name) or any(holds_service_key(each) or holds_a_key(each, ()) for each in (name, value)):
             raise ApiError(
                 400,
                 "A key must never be part of an address: send it as Authorization: Bearer KEY, or as x-api-key. If it "

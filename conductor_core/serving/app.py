@@ -350,7 +350,7 @@ class _ForwardsOthers:
         gateway = self._gateway()
         passing, path = gateway.passing, scope["path"]
         answered = path in _ANSWERED and scope["method"] == "POST"
-        if passing is None or answered or not path.startswith(f"{ROOT}/") or _climbs(scope):
+        if passing is None or answered or not path.startswith(f"{ROOT}/") or _leads_out(scope):
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive, send)
@@ -385,10 +385,11 @@ class _ForwardsOthers:
         return True
 
 
-def _climbs(scope: Scope) -> bool:
-    """Whether a path leads out of the API's root."""
-    raw = scope.get("raw_path") or b""
-    return any(part.lower().replace(b"%2e", b".") in (b".", b"..") for part in re.split(rb"/|%2[fF]|\\|%5[cC]", raw))
+def _leads_out(scope: Scope) -> bool:
+    """Whether a path leads out of the API's root. As it was written: with ``/v1%2f@host`` it names another host."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    names = (part.partition(b";")[0].lower() for part in re.split(rb"/|%2[fF]|\\|%5[cC]", raw))
+    return not raw.startswith(f"{ROOT}/".encode()) or any(name.replace(b"%2e", b".") in (b".", b"..") for name in names)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -34,6 +34,7 @@ from conductor_core.serving.counts import Count, Counts
 from conductor_core.serving.errors import Api, ApiError
 from conductor_core.serving.forwarded import Forwarded, Question, end_of, forwarded, images_of, read_question
 from conductor_core.serving.leaving import ended, left
+from conductor_core.serving.replies import ROOT
 from conductor_core.serving.served_models import OWNED_BY, ServedModel, ServedModels, listed_for_anthropic
 from conductor_core.serving.served_models import listed as listed_model
 from conductor_core.serving.shadow import Shadow
@@ -139,7 +140,8 @@ class PassThrough:
 
     async def _relay(self, made: Forwarded, request: Request, body: bytes, send: Send, *, named: bool) -> None:
         path, query = path_below_root(request.scope["path"]), request.url.query
-        if raw := request.scope.get("raw_path"):
+        raw = request.scope.get("raw_path") or b""
+        if raw.startswith(f"{ROOT}/".encode()):
             path = path_below_root(raw.partition(b"?")[0].decode("latin-1"))
         try:
             headers = self.upstream.headers(Headers(scope=request.scope), made.question.api)

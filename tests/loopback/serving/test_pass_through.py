@@ -157,6 +157,10 @@ async def test_the_upstreams_key_is_sent_in_place_of_the_clients(through: Passin
     assert call.headers["authorization"] == f"Bearer {UPSTREAM_KEY}"
     assert not {"cookie", "x-forwarded-for"} & set(call.headers)
     assert KEY not in str(call.headers)
+    odd = {**sent, "x-goog-api-key": KEY, "x-title": "Caf\u00e9".encode()}
+    assert (await through.client.post(CHAT, json=HELLO, headers=odd)).status_code == 200
+    assert KEY not in str(through.provider.calls[-1].headers)
+    assert through.provider.calls[-1].headers["x-title"].encode("latin-1").decode() == "Caf\u00e9"
     assert (await through.client.post(MESSAGES, json=HELLO, headers={"x-api-key": KEY})).status_code == 200
     assert through.provider.calls[-1].headers["x-api-key"] == UPSTREAM_KEY
     run = await through.run()
@@ -347,10 +351,22 @@ async def test_other_paths_are_forwarded_and_recorded_without_text(through: Pass
     assert (trace.status, trace.steps[0].agent, trace.usage.input_tokens) == ("completed", "emb", 11)
     assert trace.task.startswith("POST /v1/embeddings, ")
     assert "a secret" not in trace.model_dump_json()
-    for path in ("/v1/../secret", "/v1/%2e%2e/secret", "/v2/embeddings"):
+    for path in ("/v1/../secret", "/v1/%2e%2e/secret", "/v1/..;a/secret", "/v2/embeddings", "/v1%2fembeddings"):
         raw = httpx2.URL(str(through.client.base_url)).copy_with(raw_path=path.encode())
         assert (await through.client.send(httpx2.Request("GET", raw))).status_code == 404
     assert len(through.provider.calls) == 1
+
+
+async def test_no_path_leads_to_another_host(through: Passing) -> None:
+    spec = through.passing.upstream.spec
+    root = spec.model_copy(update={"base_url": f"http://127.0.0.1:{through.provider.port}", "api_key_env": None})
+    through.passing.upstream.spec = root
+    with ScriptedProvider() as elsewhere:
+        for path in (f"/v1%2f@127.0.0.1:{elsewhere.port}/x", "/v1%2fchat/completions", "/%76%31/chat/completions"):
+            raw = httpx2.URL(str(through.client.base_url)).copy_with(raw_path=path.encode())
+            await through.client.send(httpx2.Request("POST", raw, json=HELLO))
+        assert not elsewhere.calls
+    assert {call.path for call in through.provider.calls} == {"/chat/completions"}
 
 
 async def test_models_of_ours_are_answered_here_and_both_are_listed(through: Passing) -> None:
