@@ -72,6 +72,7 @@ _UNKNOWN_PATH = (
 )
 _ANSWERED = frozenset({f"{ROOT}/chat/completions", f"{ROOT}/responses", f"{ROOT}/messages"})
 """Paths where what is asked decides who answers."""
+_APIS: Mapping[str, Api] = {"chat/completions": "chat", "responses": "responses", "messages": "messages"}
 _POSTED = ("/chat/completions", "/responses", "/messages")
 
 
@@ -121,7 +122,7 @@ class _Answer:
         admission.count(client)
         body = await _body(request, held)
         if gateway.passing is not None:
-            question = await gateway.passing.read(self._api, request, body)
+            question = await gateway.passing.read(self._api, request, body, held)
             if gateway.models.get(question.model) is None:
                 await _forward(gateway, gateway.passing, question, request, body, client, send)
                 return
@@ -364,7 +365,9 @@ class _ForwardsOthers:
                 await self._app(scope, _again(body, receive), send)
                 return
             gateway.admission.count(client)
-            question = await passing.read(None, request, body)
+            # Many servers take a path with more slashes for the same one.
+            api = _APIS.get("/".join(name for name in names if name)) if scope["method"] == "POST" else None
+            question = await passing.read(api, request, body, held)
             await _forward(gateway, passing, question, request, body, client, send)
 
     @staticmethod
