@@ -1,9 +1,9 @@
 """The model that a team uses today: where its clients' requests are forwarded to, with which headers and which key.
 
 Of a request all headers go on but those of one connection (RFC 9110, 7.6.1), cookies, what reverse proxies say of the
-client's address, and the client's key, under whatever name: the upstream's own is sent in its place, as the upstream takes it. Encodings of
-answers that the record could not be read from are not asked for. Of an answer all headers go back but those of one
-connection, cookies, and what would bind browsers to another host.
+client's address, and the client's key, under whatever name: the upstream's own is sent in its place, as the upstream
+takes it. Encodings of answers that the record could not be read from are not asked for. Of an answer all headers go
+back but those of one connection, cookies, and what would bind browsers to another host.
 """
 
 import asyncio
