@@ -157,8 +157,10 @@ async def test_the_upstreams_key_is_sent_in_place_of_the_clients(through: Passin
     assert call.headers["authorization"] == f"Bearer {UPSTREAM_KEY}"
     assert not {"cookie", "x-forwarded-for"} & set(call.headers)
     assert KEY not in str(call.headers)
-    odd = {**sent, "x-goog-api-key": KEY, "x-title": "Caf\u00e9".encode()}
-    assert (await through.client.post(CHAT, json=HELLO, headers=odd)).status_code == 200
+    odd = [*sent.items(), ("x-goog-api-key", KEY), ("x-title", "Caf\u00e9")]
+    assert (
+        await through.client.post(CHAT, json=HELLO, headers=httpx2.Headers(odd, encoding="utf-8"))
+    ).status_code == 200
     assert KEY not in str(through.provider.calls[-1].headers)
     assert through.provider.calls[-1].headers["x-title"].encode("latin-1").decode() == "Caf\u00e9"
     assert (await through.client.post(MESSAGES, json=HELLO, headers={"x-api-key": KEY})).status_code == 200
@@ -463,7 +465,7 @@ async def test_a_key_with_limits_orders_nothing_that_cannot_be_held_against_them
     sent = {"authorization": f"Bearer {KEY}"}
     dear = {**HELLO, "model": "dear"}
     hidden = gzip.compress(json.dumps(dear).encode())
-    for path, how in (
+    orders: tuple[tuple[str, dict[str, Any]], ...] = (
         (CHAT, {"content": b"not JSON"}),
         (CHAT, {"content": hidden, "headers": {"content-encoding": "gzip"}}),
         (CHAT, {"content": hidden, "headers": {"content-encoding": "br"}}),
@@ -471,7 +473,8 @@ async def test_a_key_with_limits_orders_nothing_that_cannot_be_held_against_them
         ("/v1/batches", {"json": {"input_file_id": "f"}}),
         ("/v1/images/edits", {"files": {"image": b"x"}, "data": {"model": "dear"}}),
         ("/v1/embeddings", {"json": {"model": "dear", "input": "x"}}),
-    ):
+    )
+    for path, how in orders:
         how["headers"] = {**sent, **how.get("headers", {})}
         assert (await through.client.post(path, **how)).status_code in (400, 403), path
     assert not through.provider.calls
