@@ -223,7 +223,7 @@ class Admission:
         if (key.usd_per_day is not None and 0 < usd >= key.usd_per_day) or (
             key.tokens_per_day is not None and tokens >= key.tokens_per_day
         ):
-            raise _day_is_spent()
+            raise day_is_spent()
         same_limits = cap is not None and (cap.max_usd, cap.max_tokens) == (key.usd_per_day, key.tokens_per_day)
         # A cap that was reached lets no call through any more, not even a smaller one; but nothing of it is under way.
         if cap is None or use.day != today or use.going == 0 or cap.reached is not None or not same_limits:
@@ -245,15 +245,20 @@ class Admission:
                     return
 
 
-def _day_is_spent() -> ApiError:
+def day_is_spent() -> ApiError:
     message = "This key has spent what it may spend in a day; ask again after midnight UTC."
     return ApiError(429, message, code="insufficient_quota", retry_after_s=until_midnight_s(), may_retry=False)
+
+
+def holds_service_key(text: str) -> bool:
+    """Whether there is, by its form, a service key in a text."""
+    return _FORM.search(text) is not None
 
 
 def refuse_key_in_address(request: HTTPConnection) -> None:
     """Raises: ApiError 400. Addresses are logged and kept on their way; the answer repeats nothing of it."""
     for name, value in request.query_params.multi_items():
-        if is_secret_name(name) or any(_FORM.search(each) or holds_a_key(each, ()) for each in (name, value)):
+        if is_secret_name(name) or any(holds_service_key(each) or holds_a_key(each, ()) for each in (name, value)):
             raise ApiError(
                 400,
                 "A key must never be part of an address: send it as Authorization: Bearer KEY, or as x-api-key. If it "

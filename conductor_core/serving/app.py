@@ -72,6 +72,7 @@ _UNKNOWN_PATH = (
 )
 _ANSWERED = frozenset({f"{ROOT}/chat/completions", f"{ROOT}/responses", f"{ROOT}/messages"})
 """Paths where what is asked decides who answers."""
+_APIS: Mapping[str, Api] = {"chat/completions": "chat", "responses": "responses", "messages": "messages"}
 _POSTED = ("/chat/completions", "/responses", "/messages")
 
 
@@ -121,7 +122,7 @@ class _Answer:
         admission.count(client)
         body = await _body(request, held)
         if gateway.passing is not None:
-            question = await gateway.passing.read(self._api, request, body)
+            question = await gateway.passing.read(self._api, request, body, held)
             if gateway.models.get(question.model) is None:
                 await _forward(gateway, gateway.passing, question, request, body, client, send)
                 return
@@ -350,7 +351,7 @@ class _ForwardsOthers:
         gateway = self._gateway()
         passing, path = gateway.passing, scope["path"]
         answered = path in _ANSWERED and scope["method"] == "POST"
-        if passing is None or answered or not path.startswith(f"{ROOT}/") or _climbs(scope):
+        if passing is None or answered or not path.startswith(f"{ROOT}/") or _leads_out(scope):
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive, send)
@@ -364,7 +365,9 @@ class _ForwardsOthers:
                 await self._app(scope, _again(body, receive), send)
                 return
             gateway.admission.count(client)
-            question = await passing.read(None, request, body)
+            # Many servers take a path with more slashes for the same one.
+            api = _APIS.get("/".join(name for name in names if name)) if scope["method"] == "POST" else None
+            question = await passing.read(api, request, body, held)
             await _forward(gateway, passing, question, request, body, client, send)
 
     @staticmethod
@@ -385,10 +388,11 @@ class _ForwardsOthers:
         return True
 
 
-def _climbs(scope: Scope) -> bool:
-    """Whether a path leads out of the API's root."""
-    raw = scope.get("raw_path") or b""
-    return any(part.lower().replace(b"%2e", b".") in (b".", b"..") for part in re.split(rb"/|%2[fF]|\\|%5[cC]", raw))
+def _leads_out(scope: Scope) -> bool:
+    """Whether a path leads out of the API's root. As it was written: with ``/v1%2f@host`` it names another host."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    names = (part.partition(b";")[0].lower() for part in re.split(rb"/|%2[fF]|\\|%5[cC]", raw))
+    return not raw.startswith(f"{ROOT}/".encode()) or any(name.replace(b"%2e", b".") in (b".", b"..") for name in names)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -33,6 +33,7 @@ from conductor_core.chat.messages import (
     images_in,
 )
 from conductor_core.chat.usage import ReportedUsage, estimate_input_tokens, estimate_tokens
+from conductor_core.engine.budgets import longest_answer, longest_question
 from conductor_core.engine.prompts import digest_text, worker_identity
 from conductor_core.providers.anthropic import AnthropicDialect
 from conductor_core.providers.client import NoPart, Pieced, Reader
@@ -60,6 +61,7 @@ MOST_KEPT_BYTES = 64 << 20
 _PATH = (0,)
 _TEXT_FIELDS = frozenset({"messages", "input", "system", "instructions", "model", "tools", "functions"})
 """Fields of a request that are recorded elsewhere."""
+_ORDER_NOTHING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _CONVERSATION: Mapping[Api, frozenset[str]] = {
     "chat": frozenset({"model", "messages", "stream"}),
     "messages": frozenset({"model", "messages", "system", "stream", "max_tokens"}),
@@ -87,6 +89,7 @@ class Question:
         asked: None: the body is recorded as text, or only by its size.
         text: of the task, where ``asked`` is None.
         params: what the request says beside its messages.
+        orders: whether it may be answered by a model, and cost.
     """
 
     api: Api | None
@@ -95,6 +98,7 @@ class Question:
     text: str
     params: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = False
+    orders: bool = False
 
 
 def read_question(api: Api | None, method: str, path: str, body: bytes) -> Question:
@@ -106,10 +110,11 @@ def read_question(api: Api | None, method: str, path: str, body: bytes) -> Quest
     model = "" if fields is None else fields.get("model")
     model = model if isinstance(model, str) else ""
     if api is None:
-        return Question(None, model[:256], None, f"{method} {path[:500]}, {len(body):,} bytes")
+        shown = f"{method} {path[:500]}, {len(body):,} bytes"
+        return Question(None, model[:256], None, shown, orders=bool(body) and method not in _ORDER_NOTHING)
     if fields is None:
         text = whole_characters(body[:MOST_TEXT].decode("utf-8", "replace"))
-        return Question(api, "", None, text or "(an empty request)")
+        return Question(api, "", None, text or "(an empty request)", orders=True)
     params = {name: value for name, value in fields.values.items() if name not in _TEXT_FIELDS}
     stream = fields.get("stream") is True
     for names in (_CONVERSATION[api] | _BESIDE[api], _CONVERSATION[api]):
@@ -119,10 +124,10 @@ def read_question(api: Api | None, method: str, path: str, body: bytes) -> Quest
             task_of(asked.turns)
         except ApiError:
             continue
-        return Question(api, model[:256], asked, "", params, stream)
+        return Question(api, model[:256], asked, "", params, stream, orders=True)
     text = whole_characters(body.decode("utf-8", "replace"))
     cut = "" if len(text) <= MOST_TEXT else f"\n… ({len(body):,} bytes, of which this is the beginning)"
-    return Question(api, model[:256], None, text[:MOST_TEXT] + cut, {}, stream)
+    return Question(api, model[:256], None, text[:MOST_TEXT] + cut, {}, stream, orders=True)
 
 
 def model_in(body: bytes) -> str:
@@ -250,6 +255,17 @@ def images_of(question: Question) -> list[LoadedImage]:
     return [image for turn in turns for image in images_in(turn.content) if isinstance(image, LoadedImage)]
 
 
+def most_usage(made: Forwarded) -> Usage:
+    """Returns what an answer may take at most. Of a request that cannot order one: nothing."""
+    if not made.question.orders:
+        return Usage()
+    said = made.question.params
+    several, most = said.get("n"), said.get("max_output_tokens")
+    longest = most if type(most) is int and most > 0 else longest_answer(made.spec)
+    written = longest * (several if type(several) is int and several > 0 else 1)
+    return Usage(input_tokens=longest_question(made.messages), output_tokens=written, estimated=True)
+
+
 def end_of(made: Forwarded) -> tuple[ev.Event, ...]:
     """Returns the events that end the run of a forwarded request. Blocks: it reads the whole answer."""
     answer = _Answer(made)
@@ -315,7 +331,8 @@ class _Answer:
         self.text = self.reasoning = ""
         self.finished = Finished(finish_reason="other")
         self.whole, self.fault = False, made.fault
-        body, readable = _decoded(made)
+        plain = without_encoding(made.headers.get("content-encoding", ""), bytes(made.kept))
+        body, readable = plain or b"", plain is not None
         kind = made.headers.get("content-type", "").partition(";")[0].strip().lower()
         reported: Usage | None = None
         if made.status is None:
@@ -386,20 +403,25 @@ def _reader(api: Api | None) -> Reader:
     return ResponsesReader() if api == "responses" else ChatReader()
 
 
-def _decoded(made: Forwarded) -> tuple[bytes, bool]:
-    """Returns the body without its encoding, and whether it could be read; of a cut one what came."""
-    encoding = made.headers.get("content-encoding", "").strip().lower()
+def without_encoding(encoding: str, body: bytes) -> bytes | None:
+    """Returns a body without its encoding, of a cut one what came; None: it cannot be read. Blocks."""
+    encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
-        return bytes(made.kept), True
+        return body
     if encoding not in ("gzip", "x-gzip", "deflate"):
-        return b"", False
+        return None
+    plain = b""
     try:
-        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(bytes(made.kept), MOST_KEPT_BYTES), True
+        while body and len(plain) < MOST_KEPT_BYTES:  # gzip may have several members
+            member = zlib.decompressobj(zlib.MAX_WBITS | 32)
+            plain += member.decompress(body, MOST_KEPT_BYTES - len(plain))
+            body = member.unused_data
     except zlib.error:
-        return b"", False
+        return plain or None
+    return plain
 
 
-_EVENT_ENDS = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_EVENT_ENDS = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 
 
 def _events(body: bytes, *, document: bool) -> Iterator[dict[str, Any]]:
@@ -407,6 +429,7 @@ def _events(body: bytes, *, document: bool) -> Iterator[dict[str, Any]]:
 
     Format: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
     """
+    body = body.removeprefix(b"\xef\xbb\xbf")
     blocks = [body] if document else _EVENT_ENDS.split(body)
     for block in blocks:
         data = block

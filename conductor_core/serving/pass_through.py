@@ -14,6 +14,8 @@ commit that takes long (``BEGIN_S``) is waited for no longer; what it brings is 
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, Protocol
 
 import httpx2
@@ -22,6 +24,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Send
 
 from conductor_core.chat.messages import LoadedImage
+from conductor_core.engine.budgets import CostCapReached
 from conductor_core.errors import StoreError
 from conductor_core.providers.errors import ServerFault, fault_of_connection
 from conductor_core.providers.servers import host_of, servers
@@ -29,11 +32,21 @@ from conductor_core.providers.transport import async_stream
 from conductor_core.run import events as ev
 from conductor_core.run.actor import THE_PROGRAM, Caller
 from conductor_core.run.events import EventSink
-from conductor_core.serving.admission import Allowance, Client, needs_key
+from conductor_core.serving.admission import Allowance, Client, Held, day_is_spent, needs_key
 from conductor_core.serving.counts import Count, Counts
 from conductor_core.serving.errors import Api, ApiError
-from conductor_core.serving.forwarded import Forwarded, Question, end_of, forwarded, images_of, read_question
-from conductor_core.serving.leaving import ended, left
+from conductor_core.serving.forwarded import (
+    Forwarded,
+    Question,
+    end_of,
+    forwarded,
+    images_of,
+    most_usage,
+    read_question,
+    without_encoding,
+)
+from conductor_core.serving.leaving import ended, left, unless_left
+from conductor_core.serving.replies import ROOT
 from conductor_core.serving.served_models import OWNED_BY, ServedModel, ServedModels, listed_for_anthropic
 from conductor_core.serving.served_models import listed as listed_model
 from conductor_core.serving.shadow import Shadow
@@ -70,8 +83,16 @@ class PassThrough:
         self._writing: set[asyncio.Task[None]] = set()
         self._keeping: asyncio.Task[None] | None = None
 
-    async def read(self, api: Api | None, request: Request, body: bytes) -> Question:
-        return await asyncio.to_thread(read_question, api, request.method, request.url.path, body)
+    async def read(self, api: Api | None, request: Request, body: bytes, held: Held) -> Question:
+        """Reads a request for its record. Raises: ApiError 503 if too much is held."""
+        encoding = request.headers.get("content-encoding", "")
+        plain = await asyncio.to_thread(without_encoding, encoding, body)
+        if plain is None:
+            shown = f"{request.method} {request.url.path[:500]}, {len(body):,} bytes, encoded as {encoding[:80]}"
+            return Question(api, "", None, shown, orders=True)
+        if plain is not body:
+            held.add(len(plain))
+        return await asyncio.to_thread(read_question, api, request.method, request.url.path, plain)
 
     def check(self, question: Question, client: Client) -> None:
         """Raises: ApiError if the client's key may not ask this, or has a limit that could not be kept."""
@@ -84,7 +105,14 @@ class PassThrough:
         if not servers(spec).isdisjoint(key.excluded_providers):
             message = "This key excludes the provider that requests are forwarded to."
             raise ApiError(403, message, code="providers_excluded")
-        if question.api is not None and key.usd_per_day is not None and spec.price is None:
+        if not question.orders:
+            return
+        if not question.model and (key.models is not None or key.usd_per_day is not None):
+            message = (
+                "This key has a limit of models or USD, and no model can be read in this request: name it in JSON."
+            )
+            raise ApiError(400, message, code="model_not_named", param="model")
+        if key.usd_per_day is not None and spec.price is None:
             message = "This key has a limit in USD, and no price is known of this model: name a worker of a pool file."
             raise ApiError(400, message, code="no_price", param="model")
 
@@ -108,7 +136,19 @@ class PassThrough:
         except ValueError as error:  # a request that no run can hold; it goes on all the same
             log.error("%s is recorded without its text: %s", request.url.path, type(error).__name__)
             shown = f"{request.method} {request.url.path[:500]}, {len(body):,} bytes"
-            made = self._made(Question(question.api, self.upstream.spec.model, None, shown), client.caller)
+            made = self._made(replace(question, asked=None, text=shown, params={}), client.caller)
+        async with AsyncExitStack() as room:
+            if allowance.cap is not None:
+                reserved = allowance.cap.room(made.spec.price, most_usage(made))
+                try:
+                    await unless_left(room.enter_async_context(reserved), request.receive, allowance)
+                except CostCapReached:
+                    raise day_is_spent() from None
+            await self._answer(made, request, body, client, allowance, send)
+
+    async def _answer(
+        self, made: Forwarded, request: Request, body: bytes, client: Client, allowance: Allowance, send: Send
+    ) -> None:
         begun = await self._begin(made, BEGIN_S + len(body) / BEGIN_BYTES_PER_S)
         working = asyncio.create_task(self._relay(made, request, body, send, named=begun is not None))
         leaving = asyncio.create_task(left(request.receive))
@@ -127,7 +167,9 @@ class PassThrough:
             raise
         finally:
             await ended(working, leaving, revoked)
-            self._end(made, begun, allowance)
+            counted = self._end(made, begun, allowance)
+            if allowance.cap is not None:
+                await counted.wait()
 
     def _made(self, question: Question, caller: Caller) -> Forwarded:
         spec = self.upstream.spec_for(question.model, question.api, question.params)
@@ -139,11 +181,15 @@ class PassThrough:
 
     async def _relay(self, made: Forwarded, request: Request, body: bytes, send: Send, *, named: bool) -> None:
         path, query = path_below_root(request.scope["path"]), request.url.query
-        if raw := request.scope.get("raw_path"):
+        raw = request.scope.get("raw_path") or b""
+        if raw.startswith(f"{ROOT}/".encode()):
             path = path_below_root(raw.partition(b"?")[0].decode("latin-1"))
         try:
             headers = self.upstream.headers(Headers(scope=request.scope), made.question.api)
             response = await self.upstream.send(request.method, path, query, headers, body)
+            if not 200 <= response.status_code < 600:  # no answer to a request
+                await response.aclose()
+                raise httpx2.RemoteProtocolError(f"status {response.status_code}")
         except ServerFault as fault:  # its key is not there
             made.fault = fault
             raise _unreached(fault, made) from None
@@ -187,23 +233,29 @@ class PassThrough:
             return None
         return begun
 
-    def _end(self, made: Forwarded, begun: "asyncio.Future[None] | None", allowance: Allowance) -> None:
-        """Writes the end of a record in the background."""
-        task = asyncio.create_task(self._write_end(made, begun, allowance))
+    def _end(self, made: Forwarded, begun: "asyncio.Future[None] | None", allowance: Allowance) -> asyncio.Event:
+        """Writes the end of a record in the background. Returns what is set once its cost counts in the key's day."""
+        counted = asyncio.Event()
+        task = asyncio.create_task(self._write_end(made, begun, allowance, counted))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         if self._keeping is None:
             self._keeping = asyncio.create_task(self._keep_counts())
+        return counted
 
-    async def _write_end(self, made: Forwarded, begun: "asyncio.Future[None] | None", allowance: Allowance) -> None:
+    async def _write_end(
+        self, made: Forwarded, begun: "asyncio.Future[None] | None", allowance: Allowance, counted: asyncio.Event
+    ) -> None:
         try:
             events = await asyncio.to_thread(end_of, made)
+            over = events[-1]
+            if allowance.cap is not None and isinstance(over, ev.RunCompleted | ev.Spent):
+                allowance.cap.add(over.usage, over.known_usd or 0.0)
         except Exception as error:  # noqa: BLE001
             self._lost(made, "record_cut" if begun is not None else "unrecorded", error)
             return
-        over = events[-1]
-        if allowance.cap is not None and isinstance(over, ev.RunCompleted | ev.Spent):
-            allowance.cap.add(over.usage, over.known_usd or 0.0)
+        finally:
+            counted.set()
         if begun is None:
             return
         try:

@@ -124,13 +124,14 @@ class Shadow:
         if self._input is not None:
             self._input.close()
         self._process = self._input = None
+        lost = [*self._under_way]  # what comes from now on is the next process's
         with suppress(ProcessLookupError):
             process.kill()
         status = await process.wait()
         if not self._closed:
-            log.error("the shadow's process ended by itself (%d), with %d requests", status, len(self._under_way))
+            log.error("the shadow's process ended by itself (%d), with %d requests", status, len(lost))
             await self._pause()
-        for run_id in [*self._under_way]:
+        for run_id in lost:
             self._over(run_id, "failed")
 
     async def _pause(self) -> None:

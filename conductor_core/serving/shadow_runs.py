@@ -20,6 +20,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, date, datetime, time
+from threading import Lock
 from typing import Literal, NamedTuple, Protocol
 
 from conductor_core.chat.messages import ToolCall, WorkerSpec, in_words
@@ -95,6 +96,7 @@ class ShadowRuns:
         self._settings, self._models, self._model = settings, models, model
         self._grade, self._judge, self._usd_a_day = grade, judge, usd_a_day
         self._cap: tuple[date, CostCap] | None = None
+        self._counting = Lock()
 
     def run(self, run_id: str) -> How:
         """Shadows a forwarded run. Never raises: what goes wrong is logged in one line."""
@@ -126,13 +128,14 @@ class ShadowRuns:
     def _cap_of_today(self) -> CostCap | None:
         if self._usd_a_day is None:
             return None
-        today = datetime.now(UTC).date()
-        if self._cap is None or self._cap[0] != today:
-            midnight_utc = datetime.combine(today, time(), UTC)
-            spent = Spent(*self._records.spent_since((SHADOW_PURPOSE, JUDGE_PURPOSE), midnight_utc))
-            then = "wait for tomorrow: it is what the shadow may spend in a day"
-            self._cap = today, CostCap(spent, max_usd=self._usd_a_day, then=then)
-        return self._cap[1]
+        with self._counting:  # two caps would allow twice as much
+            today = datetime.now(UTC).date()
+            if self._cap is None or self._cap[0] != today:
+                midnight_utc = datetime.combine(today, time(), UTC)
+                spent = Spent(*self._records.spent_since((SHADOW_PURPOSE, JUDGE_PURPOSE), midnight_utc))
+                then = "wait for tomorrow: it is what the shadow may spend in a day"
+                self._cap = today, CostCap(spent, max_usd=self._usd_a_day, then=then)
+            return self._cap[1]
 
     def _request(self, about: RunTrace) -> RunRequest:
         model, settings = self._model, self._settings

@@ -1,9 +1,9 @@
 """The model that a team uses today: where its clients' requests are forwarded to, with which headers and which key.
 
 Of a request all headers go on but those of one connection (RFC 9110, 7.6.1), cookies, what reverse proxies say of the
-client's address, and the client's key: the upstream's own is sent in its place, as the upstream takes it. Encodings of
-answers that the record could not be read from are not asked for. Of an answer all headers go back but those of one
-connection, cookies, and what would bind browsers to another host.
+client's address, and the client's key, under whatever name: the upstream's own is sent in its place, as the upstream
+takes it. Encodings of answers that the record could not be read from are not asked for. Of an answer all headers go
+back but those of one connection, cookies, and what would bind browsers to another host.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from conductor_core.chat.messages import WorkerSpec
 from conductor_core.providers.client import CONNECT_TIMEOUT_S, read_key
 from conductor_core.providers.servers import ANTHROPIC_URL, OPENAI_URL, host_of
 from conductor_core.providers.transport import AiohttpTransport, async_stream
+from conductor_core.serving.admission import holds_service_key
 from conductor_core.serving.errors import Api
 from conductor_core.serving.replies import ROOT
 from conductor_core.workflow.model import CONDUCTOR_AGENT
@@ -38,8 +39,10 @@ _NOT_SENT = _OF_A_CONNECTION | {
     "x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto", "x-real-ip", "cf-connecting-ip",
     "true-client-ip",
 }  # fmt: skip
-_NOT_RETURNED = _OF_A_CONNECTION | {"date", "set-cookie", "alt-svc", "strict-transport-security"}
-"""The server adds the date itself."""
+_NOT_RETURNED = _OF_A_CONNECTION | {
+    "date", "set-cookie", "alt-svc", "strict-transport-security", "x-conductor-trace-id",
+}  # fmt: skip
+"""The server adds the date itself, and the run."""
 _READABLE = frozenset({"gzip", "deflate", "identity"})
 """Encodings that the record is read from."""
 
@@ -92,7 +95,11 @@ class Upstream:
     def headers(self, given: Headers, api: Api | None) -> list[tuple[str, str]]:
         """Returns the headers of a forwarded request. Raises: ServerFault if the upstream's key is not there."""
         named = {name.strip().lower() for value in given.getlist("connection") for name in value.split(",")}
-        sent = [(name, value) for name, value in given.items() if name not in _NOT_SENT and name not in named]
+        sent = [
+            (name, value)
+            for name, value in given.items()
+            if name not in _NOT_SENT and name not in named and not holds_service_key(value)
+        ]
         sent = [(name, _readable(value) if name == "accept-encoding" else value) for name, value in sent]
         if (key := read_key(self.spec, self.spec.name)) is not None:
             anthropic = api == "messages" or "anthropic-version" in given
@@ -112,9 +119,9 @@ class Upstream:
         """
         url = f"{self.base_url}{path}{'?' if query else ''}{query}"
         timeouts = {"connect": CONNECT_TIMEOUT_S, "read": SILENCE_S, "write": SILENCE_S, "pool": None}
-        request = httpx2.Request(
-            method, url, headers=[*headers], content=body or None, extensions={"timeout": timeouts}
-        )
+        # As bytes: texts beyond ASCII would not be taken.
+        sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        request = httpx2.Request(method, url, headers=sent, content=body or None, extensions={"timeout": timeouts})
         return await self._transport.handle_async_request(request)
 
     async def models(self, given: Headers, query: str) -> list[dict[str, Any]]:

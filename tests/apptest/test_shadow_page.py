@@ -47,6 +47,11 @@ def filled(session: Session) -> list[Pair]:
     return fill(session.store, Settings(), 40, plan=TWO)
 
 
+def test_an_interval_of_no_width_has_no_unit_either() -> None:
+    assert figures._interval(shadow.Estimate(0.5, 0.48, 0.52)) == "48 to 52 %"
+    assert figures._interval(shadow.Estimate(0.0, 0.0, 0.0001)) == ""
+
+
 def test_without_traffic_the_page_says_how_to_begin(visit: Visit) -> None:
     app = visit("shadow")
     assert "No traffic yet" in app.markdown[0].value

@@ -156,7 +156,8 @@ def verdicts(found: Report) -> None:
 
 
 def _interval(share: Estimate) -> str:
-    return shadow.spread(share, lambda end: f"{100 * end:.0f}") + " %"
+    said = shadow.spread(share, lambda end: f"{100 * end:.0f}")
+    return said and f"{said} %"
 
 
 def latency(requests: Sequence[Request]) -> None:

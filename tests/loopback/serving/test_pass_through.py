@@ -157,6 +157,12 @@ async def test_the_upstreams_key_is_sent_in_place_of_the_clients(through: Passin
     assert call.headers["authorization"] == f"Bearer {UPSTREAM_KEY}"
     assert not {"cookie", "x-forwarded-for"} & set(call.headers)
     assert KEY not in str(call.headers)
+    odd = [*sent.items(), ("x-goog-api-key", KEY), ("x-title", "Caf\u00e9")]
+    assert (
+        await through.client.post(CHAT, json=HELLO, headers=httpx2.Headers(odd, encoding="utf-8"))
+    ).status_code == 200
+    assert KEY not in str(through.provider.calls[-1].headers)
+    assert through.provider.calls[-1].headers["x-title"].encode("latin-1").decode() == "Caf\u00e9"
     assert (await through.client.post(MESSAGES, json=HELLO, headers={"x-api-key": KEY})).status_code == 200
     assert through.provider.calls[-1].headers["x-api-key"] == UPSTREAM_KEY
     run = await through.run()
@@ -347,10 +353,22 @@ async def test_other_paths_are_forwarded_and_recorded_without_text(through: Pass
     assert (trace.status, trace.steps[0].agent, trace.usage.input_tokens) == ("completed", "emb", 11)
     assert trace.task.startswith("POST /v1/embeddings, ")
     assert "a secret" not in trace.model_dump_json()
-    for path in ("/v1/../secret", "/v1/%2e%2e/secret", "/v2/embeddings"):
+    for path in ("/v1/../secret", "/v1/%2e%2e/secret", "/v1/..;a/secret", "/v2/embeddings", "/v1%2fembeddings"):
         raw = httpx2.URL(str(through.client.base_url)).copy_with(raw_path=path.encode())
         assert (await through.client.send(httpx2.Request("GET", raw))).status_code == 404
     assert len(through.provider.calls) == 1
+
+
+async def test_no_path_leads_to_another_host(through: Passing) -> None:
+    spec = through.passing.upstream.spec
+    root = spec.model_copy(update={"base_url": f"http://127.0.0.1:{through.provider.port}", "api_key_env": None})
+    through.passing.upstream.spec = root
+    with ScriptedProvider() as elsewhere:
+        for path in (f"/v1%2f@127.0.0.1:{elsewhere.port}/x", "/v1%2fchat/completions", "/%76%31/chat/completions"):
+            raw = httpx2.URL(str(through.client.base_url)).copy_with(raw_path=path.encode())
+            await through.client.send(httpx2.Request("POST", raw, json=HELLO))
+        assert not elsewhere.calls
+    assert {call.path for call in through.provider.calls} == {"/chat/completions"}
 
 
 async def test_models_of_ours_are_answered_here_and_both_are_listed(through: Passing) -> None:
@@ -437,3 +455,75 @@ async def test_a_key_may_ask_only_what_it_may_and_its_day_counts(through: Passin
     through.keys.add(KEY, excluded_providers=("openai",))
     assert (await through.client.post(CHAT, json=HELLO, headers=sent)).status_code == 403
     assert len(through.provider.calls) == 1
+
+
+@pytest.mark.parametrize("limit", [{"models": ("theirs",)}, {"usd_per_day": 1.0}])
+async def test_a_key_with_limits_orders_nothing_that_cannot_be_held_against_them(
+    through: Passing, limit: dict[str, Any]
+) -> None:
+    through.keys.add(KEY, **limit)
+    sent = {"authorization": f"Bearer {KEY}"}
+    dear = {**HELLO, "model": "dear"}
+    hidden = gzip.compress(json.dumps(dear).encode())
+    orders: tuple[tuple[str, dict[str, Any]], ...] = (
+        (CHAT, {"content": b"not JSON"}),
+        (CHAT, {"content": hidden, "headers": {"content-encoding": "gzip"}}),
+        (CHAT, {"content": hidden, "headers": {"content-encoding": "br"}}),
+        ("/v1//chat/completions/", {"json": dear}),
+        ("/v1/batches", {"json": {"input_file_id": "f"}}),
+        ("/v1/images/edits", {"files": {"image": b"x"}, "data": {"model": "dear"}}),
+        ("/v1/embeddings", {"json": {"model": "dear", "input": "x"}}),
+    )
+    for path, how in orders:
+        how["headers"] = {**sent, **how.get("headers", {})}
+        assert (await through.client.post(path, **how)).status_code in (400, 403), path
+    assert not through.provider.calls
+    through.provider.always(whole(chat_answer()))
+    assert (await through.client.post("/v1/embeddings", json=HELLO, headers=sent)).status_code == 200
+    assert (await through.client.post("/v1/responses/resp_1/cancel", headers=sent)).status_code == 200
+    assert (await through.client.get("/v1/files", headers=sent)).status_code == 200
+
+
+async def test_a_keys_day_holds_with_many_requests_at_once(through: Passing) -> None:
+    through.keys.add(KEY, tokens_per_day=300)
+    through.provider.always(Reply([Pause(0.05), chat_answer()], content_type="application/json"))
+    asked = {**HELLO, "max_tokens": 100}
+    sent = {"authorization": f"Bearer {KEY}"}
+    answers = await asyncio.gather(*(through.client.post(CHAT, json=asked, headers=sent) for _ in range(50)))
+    statuses = [each.status_code for each in answers]
+    assert set(statuses) == {200, 429}
+    assert 13 * statuses.count(200) <= 300
+    assert len(through.provider.calls) == statuses.count(200)
+    assert through.provider.most_at_once <= 2
+
+
+async def test_a_compressed_request_goes_on_as_it_is_and_is_read_for_the_record(through: Passing) -> None:
+    through.provider.always(whole(chat_answer()))
+    packed = gzip.compress(json.dumps(HELLO).encode())
+    packed += gzip.compress(b"  ")
+    for path in (CHAT, "/v1//chat/completions"):
+        await through.client.post(path, content=packed, headers={"content-encoding": "gzip"})
+        assert through.provider.calls[-1].raw == packed
+        trace = await through.run()
+        assert (trace.task, trace.steps[0].agent, trace.answer) == ("Hello", "theirs", "Hi")
+    await through.client.post(CHAT, content=b"\x28\xb5\x2f\xfd", headers={"content-encoding": "zstd"})
+    assert (await through.run()).task == f"POST {CHAT}, 4 bytes, encoded as zstd"
+
+
+@pytest.mark.parametrize("status", [101, 600, 999])
+async def test_what_is_no_status_of_an_answer_is_a_502(through: Passing, status: int) -> None:
+    through.provider.always(Reply([b"{}"], status=status))
+    response = await through.client.post(CHAT, json=HELLO)
+    assert response.status_code == 502
+    assert response.json()["error"]["code"] == "upstream_unreachable"
+    assert (await through.run()).status == "failed"
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\r\r", "\n\r\n", "\r\n\n"])
+async def test_events_are_read_whatever_ends_their_lines(through: Passing, end: str) -> None:
+    events = [json.dumps(each) for each in (delta("Hel"), delta("lo"), delta(finish="stop"))]
+    body = "\ufeff" + "".join(f"data: {each}{end}" for each in (*events, "[DONE]"))
+    through.provider.always(Reply([body.encode()]))
+    assert (await through.client.post(CHAT, json={**HELLO, "stream": True})).text == body
+    trace = await through.run()
+    assert (trace.status, trace.answer) == ("completed", "Hello")

@@ -253,6 +253,33 @@ async def test_a_process_that_crashes_loses_its_request_and_is_started_again(
     assert counts.all["shadow_failed"] == 1
 
 
+async def test_a_crash_loses_no_request_of_the_next_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conductor_core.serving.shadow._PAUSES_S", (0.5,))
+    said = tmp_path / "said"
+    body = f"""
+        for line in sys.stdin:
+            if line.strip() == "crash":
+                os._exit(3)
+            while line.strip() == "long" and not os.path.exists({str(tmp_path / "go")!r}):
+                time.sleep(0.01)
+            print(line.strip(), "ran", flush=True)
+            open({str(said)!r}, "a").write(line)
+    """
+    counts = Counts(tmp_path)
+    shadow = Shadow(child(tmp_path, body), {}, 1.0, 2, counts)
+    shadow.offer(made("crash"))
+    await eventually_async(lambda: shadow._process is not None)
+    await eventually_async(lambda: shadow._process is None)
+    shadow.offer(made("long"))
+    await eventually_async(lambda: counts.all["shadow_failed"] == 1)
+    (tmp_path / "go").touch()
+    await eventually_async(lambda: said.exists() and said.read_text() == "long\n")
+    await eventually_async(lambda: not shadow._under_way)
+    await shadow.aclose()
+    assert counts.all["shadow_failed"] == 1
+    assert counts.all["shadow_left_over"] == 0
+
+
 async def test_a_process_that_hangs_is_ended_and_a_flood_is_dropped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
