@@ -351,7 +351,7 @@ def failures(
     lines += [""] if rows else []
     for row in rows:
         last = f"; last: {one_line(row.said, _LINE)}" if row.said else ""
-        lines.append(f"{row.code} ({row.kind}): {row.times:,} times in {row.runs:,} runs{last}")
+        lines.append(f"{row.code} ({row.kind}): {counted(row.times, 'time')} in {counted(row.runs, 'run')}{last}")
         lines += [f"    {one_line(task, _LINE)}" for task in row.tasks]
     document = {"by": by, "counts": _plain(counts), "failures": _plain(rows)}
     return _print(document, lines or ["no failures"], lag, as_json=as_json)

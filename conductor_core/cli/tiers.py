@@ -38,11 +38,14 @@ def fit(
     from conductor_core.tiers import fitting, outcomes
 
     with opened_store(db, inputs.read_settings(), read=True) as store:
-        found = outcomes.find(store, store.judgements.list(JudgementQuery(counting=True)), cheap, since)
+        judgements = store.judgements.list(JudgementQuery(counting=True))
+        found = outcomes.find(store, judgements, cheap, since)
+        others = [] if found.rows else [each for each in outcomes.alone(store, judgements) if each != cheap]
     try:
         classifier = fitting.fit(found.rows, cheap, found.left_out)
     except BadInput as fault:
-        raise BadInput("; ".join((str(fault), *left_out_lines(found.left_out)))) from None
+        known = [f"judged answers alone are of {one_line(', '.join(others), 200)}"] if others else []
+        raise BadInput("; ".join((str(fault), *left_out_lines(found.left_out), *known))) from None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, classifier.write())

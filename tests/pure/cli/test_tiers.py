@@ -75,4 +75,6 @@ def test_recorded_verdicts_become_a_file_that_serving_reads(cli: CommandLine, tm
     assert "fitted on 59 outcomes" in cli("tiers", "fit", "--cheap", "fast", "--out", out).out
     said = cli("tiers", "fit", "--cheap", "fast", "--out", out, "--since", "2999-01-01")
     assert "0 recorded outcomes" in said.error
+    unknown = cli("tiers", "fit", "--cheap", "quick", "--out", out).error
+    assert unknown.endswith("judged answers alone are of fast")
     assert "cannot write" in cli("tiers", "fit", "--cheap", "fast", "--out", out / "easy.json").error
