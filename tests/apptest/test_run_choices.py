@@ -71,7 +71,7 @@ def test_an_opened_run_whose_pool_is_gone_says_so(
     run = retell(100, pool=PoolInfo(name="long-gone", workers=specs))
     (note,) = [each.value.replace("\\", "") for each in visit(run=run.run_id).warning]
     assert note == (
-        "The pool “long-gone” of this run is not here any more. "
+        "The pool “long-gone” of this run is not among the choices of this page. "
         "Conductor tiny and pool rehearsal are set for the next run."
     )
 

@@ -99,13 +99,13 @@ def apply_choices_of(trace: RunTrace | None) -> None:
 
 
 def missing_note() -> str:
-    """Says in a sentence which parts of the opened run are not here any more; empty: none."""
+    """Says in a sentence which parts of the opened run the page cannot choose; empty: none."""
     brought: _Brought | None = st.session_state.get(_BROUGHT)
     if brought is None or not brought.missing:
         return ""
     verb = "is" if len(brought.missing) == 1 else "are"
     left = f"Conductor {run_settings.conductor()} and pool {run_settings.pool_name()} are set for the next run."
-    return inert(f"The {' and the '.join(brought.missing)} of this run {verb} not here any more. {left}")
+    return inert(f"The {' and the '.join(brought.missing)} of this run {verb} not among the choices of this page. {left}")
 
 
 def address_of_the_run_alone() -> str | None:
