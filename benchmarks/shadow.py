@@ -12,7 +12,7 @@ over the pairs of blocks of the ratio in each, and the target is the ratio over 
 
 Then ``--recorded`` requests are recorded, shadowed by a scripted Conductor and worker, and graded, with the resident
 memory of the server and of the shadow's process after a fifth, three fifths and all of them. The clients wait while
-more than 200 requests are not compared yet, so that the queue drops none.
+more than 100 requests are not shadowed yet, so that the queue drops none.
 """
 
 import argparse
@@ -35,7 +35,7 @@ import numpy as np
 from benchmarks.endpoint import Server, _free_port, _session, started
 from conductor_core.lab.evaluation.statistics import mean_interval
 
-TASKS, AT_ONCE, WARM_UP, BEHIND, SEND_AT_ONCE = 2000, 4, 20, 200, 8
+TASKS, AT_ONCE, WARM_UP, BEHIND, SEND_AT_ONCE = 2000, 4, 20, 100, 8
 P50_TARGET, P99_TARGET = 1.05, 1.25
 MODEL = "theirs"
 MARKS = (0.2, 0.6, 1.0)

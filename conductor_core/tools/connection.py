@@ -78,6 +78,7 @@ class Connection:
         self._calls = 0
         self._idle: asyncio.TimerHandle | None = None
         self._checks: set[asyncio.Task[None]] = set()
+        self._held: set[asyncio.Task[None]] = set()
 
     async def tools(self) -> tuple[list[Any], str]:
         """Returns the definitions of the server's tools, and how it names itself. Raises: Unreachable."""
@@ -140,9 +141,10 @@ class Connection:
             self._idle.cancel()
         if opened is not None:
             opened.closing.set()
-            await asyncio.wait([opened.task])
         for check in tuple(self._checks):
             check.cancel()
+        if self._held:  # also those that were given up
+            await asyncio.wait(tuple(self._held))
 
     async def _asked(self, opened: _Open, ask: "Callable[[mcp.Client], Any]") -> Any:
         from mcp import MCPError
@@ -217,6 +219,8 @@ class Connection:
         opened = _Open()
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         opened.task = asyncio.create_task(self._hold(opened, mode, ready))
+        self._held.add(opened.task)
+        opened.task.add_done_callback(self._held.discard)
         try:
             async with asyncio.timeout(self._spec.timeout_s):
                 await asyncio.shield(ready)

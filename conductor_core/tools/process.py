@@ -169,6 +169,7 @@ async def _end(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task
         await asyncio.gather(*tasks, return_exceptions=True)
         # What left the group may hold the pipes open.
         getattr(process, "_transport").close()  # noqa: B009 - nothing public closes it
+        await asyncio.sleep(0)  # its pipes close in the loop
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
