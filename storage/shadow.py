@@ -26,11 +26,10 @@ _VALUES = (
 # The first condition is that of the index ix_runs_shadowed, to the sign: SQLite then reads nothing else.
 _OF = "FROM runs WHERE purpose IN ('pass-through', 'shadow', 'judge') AND purpose = ? AND NOT imported"
 _RUNS = f"SELECT run_id, about_run_id, {', '.join(_VALUES)} {_OF} AND created_at_utc >= ? ORDER BY sequence DESC"
-_JUDGINGS = (
-    "SELECT about_run_id, count(*), total(cost_usd), count(cost_usd), total(known_usd), total(duration_ms IS NOT NULL "
-    "AND run_id NOT IN (SELECT source_run_id FROM judgements WHERE source_run_id IS NOT NULL)) "
-    f"{_OF} GROUP BY about_run_id"
-)
+_READ = "(SELECT source_run_id FROM judgements WHERE source_run_id IS NOT NULL)"
+_UNREAD = f"total(duration_ms IS NOT NULL AND run_id NOT IN {_READ})"
+_PAID = "total(cost_usd), count(cost_usd), total(known_usd)"
+_JUDGINGS = f"SELECT about_run_id, count(*), {_PAID}, {_UNREAD} {_OF} GROUP BY about_run_id"
 _OLDER = "SELECT run_id FROM runs WHERE purpose = ? AND run_id IN (SELECT value FROM json_each(?))"
 # All of them: to look up each run's own takes longer.
 _MARKS = "SELECT run_id, compared_with, judge, judged_by, mark FROM judgements WHERE path IS NULL ORDER BY id"

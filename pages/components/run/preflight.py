@@ -105,7 +105,8 @@ def missing_note() -> str:
         return ""
     verb = "is" if len(brought.missing) == 1 else "are"
     left = f"Conductor {run_settings.conductor()} and pool {run_settings.pool_name()} are set for the next run."
-    return inert(f"The {' and the '.join(brought.missing)} of this run {verb} not among the choices of this page. {left}")
+    missing = " and the ".join(brought.missing)
+    return inert(f"The {missing} of this run {verb} not among the choices of this page. {left}")
 
 
 def address_of_the_run_alone() -> str | None:
