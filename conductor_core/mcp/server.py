@@ -179,7 +179,7 @@ def _whole(value: Any) -> Any:
 
 def _faults(error: ValidationError) -> str:
     said = [
-        f"{'.'.join(str(part) for part in each['loc']) or 'arguments'}: {each['msg']}"
+        f"{'.'.join(str(part) for part in each['loc']) or 'arguments'}: {each['msg'].removeprefix('Value error, ')}"
         for each in error.errors(include_input=False, include_url=False, include_context=False)[:5]
     ]
     return f"the arguments do not fit: {'; '.join(said)}"

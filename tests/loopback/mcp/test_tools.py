@@ -122,6 +122,7 @@ async def test_an_agent_finds_reads_and_compares_runs_over_stdio(store: Store) -
         failures = told(await client.call_tool("failures", {"by": "step"}))
         assert {each["name"] for each in failures["counts"]} == {"1"}
         assert {each["kind"] for each in failures["requests"]} == {"failed", "looping"}
+        assert ": status: choose one of" in said(await client.call_tool("search_runs", {"status": "nope"}))
         assert "unknown tool 'cancel_run'" in said(await client.call_tool("cancel_run", {"run_id": "failed"}))
     viewed = store.access_log.read(AccessQuery(run_id="failed")).records
     assert {record.what for record in viewed} >= {"mcp read_run", "mcp search_runs"}
