@@ -115,7 +115,7 @@ def test_the_address_holds_the_view_and_a_chip_takes_a_filter_out(
 def test_failures_open_their_runs_and_costs_are_told_apart_from_simulated_ones(
     visit: Visit, real_run: str, finished_run: RunTrace
 ) -> None:
-    app = press(visit("audit", view="failures"), "audit-failed-WorkerTimedOut")
+    app = press(visit("audit", view="failures"), "audit-failed-corrected-WorkerTimedOut")
     assert (app.query_params["failure"], app.query_params["view"]) == ("WorkerTimedOut", "found")
     sums = htmls(visit("audit", view="cost"))
     assert "$0.5000" in sums

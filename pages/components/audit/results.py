@@ -127,10 +127,11 @@ def failures(asked: AuditQuery) -> None:
     with panel("audit-failures", "What failed, how often, and in which tasks"):
         for failure in found:
             code, its = failure.code, {"failure": failure.code, "view": FOUND}
-            with st.container(key=f"audit-failure-{code}", gap=None):
+            key = f"{failure.kind}-{code}"  # the same code may have ended one run and been mended in another
+            with st.container(key=f"audit-failure-{key}", gap=None):
                 with across():
-                    text_button(inert(code), f"audit-failed-{code}", go, help="Open its runs", kwargs=its)
-                    counts = f"{plural(failure.times, 'time')} in {plural(failure.runs, 'run')}"
+                    text_button(inert(code), f"audit-failed-{key}", go, help="Open its runs", kwargs=its)
+                    counts = f"{failure.kind} {plural(failure.times, 'time')} in {plural(failure.runs, 'run')}"
                     st.html(html(TEMPLATE, "counts", words=counts))
                 tasks = list(zip(failure.tasks, failure.run_ids, strict=True))
                 st.html(html(TEMPLATE, "failure", said=failure.said, tasks=tasks))

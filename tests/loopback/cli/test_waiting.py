@@ -146,7 +146,7 @@ def test_an_edit_of_a_step_that_has_run_is_refused_and_nothing_goes_on(
     [
         (
             ["run", "x", "--gate", "sometimes"],
-            "unknown gate 'sometimes'; choose plan, steps, step:N, usd:X or provider",
+            "unknown gate 'sometimes'; choose plan, steps, step:N, usd:X, provider:NAME or tools",
         ),
         (["run", "--tasks", "f.jsonl", "--gate", "plan"], "--gate is for one TASK"),
         (["approve", "nobody"], "unknown run 'nobody'"),
