@@ -9,7 +9,14 @@ import streamlit as st
 
 from conductor_core.errors import StoreError
 from conductor_core.run.judgement import Judged
-from conductor_core.run.request import BESIDE_PURPOSES, JUDGE_PURPOSE, PASS_PURPOSE, REPLAY_PURPOSE, SHADOW_PURPOSE
+from conductor_core.run.request import (
+    BESIDE_PURPOSES,
+    JUDGE_PURPOSE,
+    PASS_PURPOSE,
+    REPLAY_PURPOSE,
+    SHADOW_PURPOSE,
+    UNLISTED_PURPOSES,
+)
 from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.app.widgets import (
@@ -104,7 +111,8 @@ def _status_label(status: str, totals: Totals | None) -> str:
 def _judged_words() -> dict[str, str]:
     counts: Mapping[Judged, int] = {}
     with suppress(StoreError):  # the list itself says what is wrong
-        counts = current().store.judgements.counts(without=REPLAY_PURPOSE)
+        purpose = chosen(PURPOSE) or None
+        counts = current().store.judgements.counts(purpose, () if purpose else UNLISTED_PURPOSES)
     return _JUDGED | {each: f"{_JUDGED[each]} · {count:,}" for each, count in counts.items()}
 
 

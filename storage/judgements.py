@@ -30,6 +30,7 @@ from storage.records import ERASED
 
 ADDED = "judgement.added"
 """The kind of their records."""
+_COUNTED = "(?1 IS NULL OR purpose = ?1) AND purpose NOT IN (SELECT value FROM json_each(?2))"
 _COLUMNS = (
     "id", "run_id", "path", "mark", "score", "note", "judged_by", "judge", "source_run_id", "compared_with", "at_utc",
     "actor", "door", "salt",
@@ -196,12 +197,12 @@ class Judgements:
         }
         return self._read(f"{' AND '.join(where) or '1'} ORDER BY j.id DESC LIMIT :limit", bound)
 
-    def counts(self, without: str | None = None) -> dict[Judged, int]:
-        """Returns how many runs there are of each kind, but for those of the purpose ``without``."""
+    def counts(self, purpose: str | None = None, without: Collection[str] = ()) -> dict[Judged, int]:
+        """Returns how many runs there are of each kind: of one purpose (None: of any), but not of those ``without``."""
         counted = ", ".join(f"total({which})" for which in JUDGED.values())
-        query = f"SELECT {counted} FROM runs WHERE ?1 IS NULL OR purpose <> ?1"  # noqa: S608  own text
+        query = f"SELECT {counted} FROM runs WHERE {_COUNTED}"  # noqa: S608  own text
         with self._database.reading() as connection:
-            (found,) = connection.execute(query, (without,))
+            (found,) = connection.execute(query, (purpose, json.dumps(list(without))))
         return {which: int(count) for which, count in zip(JUDGED, found, strict=True)}
 
     def _read(self, where: str, bound: Mapping[str, Any]) -> tuple[Judgement, ...]:

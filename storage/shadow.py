@@ -26,9 +26,10 @@ _VALUES = (
 # The first condition is that of the index ix_runs_shadowed, to the sign: SQLite then reads nothing else.
 _OF = "FROM runs WHERE purpose IN ('pass-through', 'shadow', 'judge') AND purpose = ? AND NOT imported"
 _RUNS = f"SELECT run_id, about_run_id, {', '.join(_VALUES)} {_OF} AND created_at_utc >= ? ORDER BY sequence DESC"
-_JUDGINGS = (
-    f"SELECT about_run_id, count(*), total(cost_usd), count(cost_usd), total(known_usd) {_OF} GROUP BY about_run_id"
-)
+_READ = "(SELECT source_run_id FROM judgements WHERE source_run_id IS NOT NULL)"
+_UNREAD = f"total(duration_ms IS NOT NULL AND run_id NOT IN {_READ})"
+_PAID = "total(cost_usd), count(cost_usd), total(known_usd)"
+_JUDGINGS = f"SELECT about_run_id, count(*), {_PAID}, {_UNREAD} {_OF} GROUP BY about_run_id"
 _OLDER = "SELECT run_id FROM runs WHERE purpose = ? AND run_id IN (SELECT value FROM json_each(?))"
 # All of them: to look up each run's own takes longer.
 _MARKS = "SELECT run_id, compared_with, judge, judged_by, mark FROM judgements WHERE path IS NULL ORDER BY id"
@@ -71,8 +72,8 @@ class ShadowTraffic:
                 rows.forwarded[run_id] = (run_id, *values)
             for run_id, about, *values in connection.execute(_RUNS, (SHADOW_PURPOSE, since)):
                 rows.add_shadow(text_of(about or ""), (run_id, *values))
-            for shadow, number, usd, priced, known_usd in connection.execute(_JUDGINGS, (JUDGE_PURPOSE,)):
-                rows.judgings[shadow] = (number, usd if priced == number else None, known_usd)
+            for shadow, number, usd, priced, known_usd, unread in connection.execute(_JUDGINGS, (JUDGE_PURPOSE,)):
+                rows.judgings[shadow] = (number, usd if priced == number else None, known_usd, int(unread))
             gone = rows.without_forwarded()
             if gone and since:
                 older = {run_id for (run_id,) in connection.execute(_OLDER, (PASS_PURPOSE, json.dumps(gone)))}
@@ -90,14 +91,14 @@ class _Rows:
 
     Attributes:
         shadows: the newest one of each forwarded run. repeated: how many others there are.
-        judgings: by shadow, how often a judge was asked about it, what that cost (None: unknown), and of what has a
-            price.
+        judgings: by shadow, how often a judge was asked about it, what that cost (None: unknown), of what has a
+            price, and how many of these questions brought no verdict.
     """
 
     def __init__(self) -> None:
         self.forwarded: dict[str, tuple[Any, ...]] = {}
         self.shadows: dict[str, tuple[Any, ...]] = {}
-        self.judgings: dict[str, tuple[int, float | None, float]] = {}
+        self.judgings: dict[str, tuple[int, float | None, float, int]] = {}
         self.repeated = 0
         self._models: dict[object, str] = {}
 
@@ -123,9 +124,9 @@ class _Rows:
                 found.append(Request(forwarded))
                 continue
             shadow = self._answer(row, told, marks.right(row[0]), planned=True)
-            number, usd, known_usd = self.judgings.get(shadow.run_id, (0, 0.0, 0.0))
+            judgings = self.judgings.get(shadow.run_id, (0, 0.0, 0.0, 0))
             compared, disputed = marks.of_pair(forwarded, shadow)
-            found.append(Request(forwarded, shadow, compared, disputed, number, usd, known_usd))
+            found.append(Request(forwarded, shadow, compared, disputed, *judgings))
         return tuple(found)
 
     def _answer(self, row: tuple[Any, ...], told: Mapping[str, str], right: bool | None, *, planned: bool) -> Answer:

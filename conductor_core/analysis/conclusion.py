@@ -813,10 +813,12 @@ _NAMED_BY_PURPOSE = {
 
 
 def name_of(trace: RunTrace) -> str:
-    """Names a re-run by its changes (``step 3 also reads step 1``, ``again``), any other run by who wrote its plan."""
+    """Names a re-run by its changes (``step 3 also reads step 1``, ``again``), any other by whose plan it is."""
     if trace.parent_run_id is None:
         if (name := _NAMED_BY_PURPOSE.get(trace.purpose)) is not None:
             return name
+        if trace.tier is not None and trace.tier.easy:
+            return f"Sent to {trace.tier.worker}"
         by_conductor = trace.conductor is not None and trace.root.source in (None, "conductor")
         return f"Plan by {trace.conductor.name if by_conductor and trace.conductor else 'hand'}"
     if trace.resumed:

@@ -72,6 +72,7 @@ class Request(NamedTuple):
         compared: what was said of the shadow in comparison; None: nothing.
         disputed: whether two judges contradict each other about it.
         judged_usd: what asking judges cost; None: unknown. judged_known_usd: of what has a price.
+        unread: of how many of these questions the judge's answer was no verdict.
     """
 
     forwarded: Answer
@@ -81,6 +82,7 @@ class Request(NamedTuple):
     judgings: int = 0
     judged_usd: float | None = 0.0
     judged_known_usd: float = 0.0
+    unread: int = 0
 
     @property
     def whole(self) -> bool:
@@ -164,7 +166,7 @@ class Report:
         judged: compared requests with a verdict. verdicts: how many of each.
         preferred: how much more often the shadow is better than worse.
         right, times, amounts, endings: the lines of the table, in this order. ``right`` is None without marks.
-        judging: what judges cost. judgings: how often one was asked.
+        judging: what judges cost. judgings: how often one was asked. unread: how often that brought no verdict.
         simulated: how many of the compared requests have a simulated worker.
     """
 
@@ -185,11 +187,18 @@ class Report:
     endings: tuple[Line, ...] = ()
     judgings: int = 0
     judging: Cost = field(default_factory=Cost)
+    unread: int = 0
     simulated: int = 0
 
     @property
     def lines(self) -> tuple[Line, ...]:
         return (*([] if self.right is None else [self.right]), *self.times, *self.amounts, *self.endings)
+
+    @property
+    def asked_judges(self) -> str:
+        """Says how often judges were asked, what that cost, and how often it brought no verdict; empty: never."""
+        unread = f", {self.unread:,} without a verdict" if self.unread else ""
+        return f"{plural(self.judgings, 'question')} to judges{unread}: {self.judging.in_line}" if self.judgings else ""
 
     @property
     def not_compared(self) -> tuple[str, ...]:
@@ -234,6 +243,7 @@ def report(traffic: Traffic) -> Report:
         endings=_endings(compared),
         judgings=sum(each.judgings for each in requests),
         judging=judging,
+        unread=sum(each.unread for each in requests),
         simulated=sum(_simulated(each) for each in compared),
     )
 

@@ -351,7 +351,7 @@ def failures(
     lines += [""] if rows else []
     for row in rows:
         last = f"; last: {one_line(row.said, _LINE)}" if row.said else ""
-        lines.append(f"{row.code} ({row.kind}): {row.times:,} times in {row.runs:,} runs{last}")
+        lines.append(f"{row.code} ({row.kind}): {counted(row.times, 'time')} in {counted(row.runs, 'run')}{last}")
         lines += [f"    {one_line(task, _LINE)}" for task in row.tasks]
     document = {"by": by, "counts": _plain(counts), "failures": _plain(rows)}
     return _print(document, lines or ["no failures"], lag, as_json=as_json)
@@ -380,8 +380,7 @@ def _shadow_lines(traffic: figures.Traffic, lost: Iterable[str]) -> list[str]:
     if found.judged:
         said = [f"{verdict} {_with_interval(share, 'share')}" for verdict, share in found.shares.items()]
         lines.append(f"the Conductor's answer, of {found.judged:,} judged: {', '.join(said)}")
-    if found.judgings:
-        lines.append(f"{plural(found.judgings, 'question')} to judges: {found.judging.in_line}")
+    lines += filter(None, [found.asked_judges])
     lines += [""] * bool(found.lines) + [_figure_line(line) for line in found.lines]
     for by, what in (("forwarded model", "by model"), ("day", "by day")):
         parts = figures.forwarded_by(traffic.requests, by)

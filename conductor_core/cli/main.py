@@ -347,4 +347,4 @@ def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> 
 def _usage_message(error: typer.TyperException) -> str:
     format_message = getattr(error, "format_message", None)
     message = str(error) if format_message is None else str(format_message())
-    return f"{message.rstrip('.')}; see --help"
+    return f"{message.rstrip('.').replace(': Value error, ', ': ')}; see --help"

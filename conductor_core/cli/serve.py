@@ -233,7 +233,7 @@ def _check_shadow(
         if asked["judge"] not in {spec.name for spec in judges}:
             names = ", ".join(spec.name for spec in judges)
             raise BadInput(f"unknown judge {one_line(asked['judge'], 80)!r}; the pool has {names}")
-        workers = (*workers, *judges)
+        workers = (*workers, *(judge for judge in judges if judge not in workers))
     if asked["usd_a_day"] is not None:
         from conductor_core.engine.budgets import CostCap
         from conductor_core.serving.shadow_runs import Spent

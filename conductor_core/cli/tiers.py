@@ -37,19 +37,25 @@ def fit(
     needs_extra("evaluate")
     from conductor_core.tiers import fitting, outcomes
 
-    with opened_store(db, inputs.read_settings(), read=True) as store:
-        found = outcomes.find(store, store.judgements.list(JudgementQuery(counting=True)), cheap, since)
+    settings = inputs.read_settings()
+    with opened_store(db, settings, read=True) as store:
+        judgements = store.judgements.list(JudgementQuery(counting=True))
+        found = outcomes.find(store, judgements, cheap, since)
+        others = [] if found.rows else [each for each in outcomes.alone(store, judgements) if each != cheap]
     try:
         classifier = fitting.fit(found.rows, cheap, found.left_out)
     except BadInput as fault:
-        raise BadInput("; ".join((str(fault), *left_out_lines(found.left_out)))) from None
+        known = [f"judged answers alone are of {one_line(', '.join(others), 200)}"] if others else []
+        raise BadInput("; ".join((str(fault), *left_out_lines(found.left_out), *known))) from None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, classifier.write())
     except OSError as error:
         raise BadInput(f"cannot write {one_line(str(out), 120)}: {error.strerror}") from error
     print_either(as_json, lambda: document(classifier, None), lambda: _fit_lines(classifier))
-    print(f"Next: conductor tiers curve {one_line(str(out), 120)}, or the Tiers page", file=sys.stderr)
+    listed = out.resolve().parent == (settings.data_folder / "tiers").resolve()
+    page = "or the Tiers page" if listed else "the Tiers page lists files in tiers/ of the data folder"
+    print(f"Next: conductor tiers curve {one_line(str(out), 120)}; {page}", file=sys.stderr)
     return 0
 
 

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from conductor_core import __version__
 from conductor_core.errors import InspectorError, StoreError
+from conductor_core.formats import plural
 from conductor_core.mcp import traces
 from conductor_core.mcp.http import AT_ONCE
 from conductor_core.mcp.traces import Document, Traces
@@ -66,7 +67,7 @@ TOOLS: Mapping[str, _Tool] = {
         "to get the rest.",
         traces.ReadRun,
         Traces.read_run,
-        lambda told: f"run {told['run_id']}: {told['status']}, {told['step_count']} steps, {told['cost']}",
+        lambda told: f"run {told['run_id']}: {told['status']}, {plural(told['step_count'], 'step')}, {told['cost']}",
         {"run_id": _TEXT, "status": _TEXT, "steps": _LIST, "answer": _TEXT_OR_NULL, "more": _LIST},
     ),
     "read_step": _Tool(
@@ -95,7 +96,7 @@ TOOLS: Mapping[str, _Tool] = {
         "Requests that failed, were limited, empty, refused, retried or looping, or corrected: counts, and one by one.",
         traces.Failures,
         Traces.failures,
-        lambda told: f"{len(told['requests'])} requests{_more(told['next_cursor'], 'cursor')}",
+        lambda told: f"{plural(len(told['requests']), 'request')}{_more(told['next_cursor'], 'cursor')}",
         {"counts": _LIST, "requests": _LIST, **_PAGE},
     ),
 }
@@ -181,7 +182,7 @@ def _whole(value: Any) -> Any:
 
 def _faults(error: ValidationError) -> str:
     said = [
-        f"{'.'.join(str(part) for part in each['loc']) or 'arguments'}: {each['msg']}"
+        f"{'.'.join(str(part) for part in each['loc']) or 'arguments'}: {each['msg'].removeprefix('Value error, ')}"
         for each in error.errors(include_input=False, include_url=False, include_context=False)[:5]
     ]
     return f"the arguments do not fit: {'; '.join(said)}"

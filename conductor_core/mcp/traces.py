@@ -496,7 +496,8 @@ def _items(step: StepTrace) -> Iterator[_Item]:
             yield "attempts", {**facts, "is": "partial answer"}, attempt.partial
         if attempt.correction:
             yield "attempts", {**facts, "is": "what the worker was told"}, attempt.correction
-    answered = {"finish_reason": step.finish_reason, "ending": step.ending, "model": step.model}
+    ending = step.ending if step.error is None else None
+    answered = {"finish_reason": step.finish_reason, "ending": ending, "model": step.model}
     yield "output", {"is": "output", **answered, "sha256": step.output_sha256}, step.output
     for name, text in (("reasoning", step.reasoning), ("refusal", step.refusal), ("error", step.error or "")):
         if text:

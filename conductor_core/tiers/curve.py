@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import floor, sqrt
 from typing import Literal
 
 from conductor_core.analysis.intervals import Difference, Pairs, Proportion, paired_proportions, wilson
@@ -130,11 +130,18 @@ def mixed(first: Point, last: Point, cost: float) -> float:
 
 
 def suggested(outcomes: Sequence[Outcome], unit: Unit) -> float:
-    """Returns the threshold of the cheapest point that is at most ``MARGIN`` below the Conductor's quality."""
+    """Returns the threshold of the cheapest point that is at most ``MARGIN`` below the Conductor's quality.
+
+    Of the numbers that part the outcomes in the same way it is one with few decimals, so that it can be copied.
+    """
     points = curve(outcomes, unit)
     enough = [each for each in points if each.quality >= points[0].quality - MARGIN]
     found = min(enough, key=lambda each: (each.cost, -each.quality))
-    return ABOVE_ALL if found.threshold is None else found.threshold
+    if found.threshold is None:
+        return ABOVE_ALL
+    below = max((each.probability for each in outcomes if each.probability < found.threshold), default=0.0)
+    shorter = (floor(found.threshold * 10**decimals) / 10**decimals for decimals in range(2, 12))
+    return next((each for each in shorter if below < each <= found.threshold), found.threshold)
 
 
 def went_wrong(outcomes: Sequence[Outcome], threshold: float) -> list[Outcome]:

@@ -11,7 +11,7 @@ from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreLocked, StoreReadOnly
 from conductor_core.run.actor import local_caller
 from conductor_core.run.events import RunFailed
-from conductor_core.run.request import REPLAY_PURPOSE, RunRequest
+from conductor_core.run.request import PASS_PURPOSE, REPLAY_PURPOSE, RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import BatchRow, Limits
 from conductor_core.workflow.model import Step, Workflow
@@ -403,6 +403,9 @@ def test_what_counts_of_a_run_is_a_sign_and_a_filter_with_counts(visit: Visit, s
         session.store.log.append_and_wait(*whole_run(run_id, task=f"The {run_id} task"))
     judgements.add("good", caller, mark="right", note="<b>As</b> expected.")
     judgements.add("bad", caller, mark="wrong")
+    forwarded = created("forwarded", purpose=PASS_PURPOSE)
+    session.store.log.append_and_wait(forwarded, *whole_run("forwarded")[1:])
+    judgements.add("forwarded", caller, mark="wrong")
     app = visit("history")
     other, bad, good = cells(app)
     assert '<i class="right">✓</i>' in good

@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from conductor_core.chat.messages import ConductorInfo
 from conductor_core.engine.pools import read_specs
+from conductor_core.run.request import PASS_PURPOSE
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import PoolInfo
 from pages.components.app.session import Session
@@ -71,9 +72,16 @@ def test_an_opened_run_whose_pool_is_gone_says_so(
     run = retell(100, pool=PoolInfo(name="long-gone", workers=specs))
     (note,) = [each.value.replace("\\", "") for each in visit(run=run.run_id).warning]
     assert note == (
-        "The pool “long-gone” of this run is not here any more. "
+        "The pool “long-gone” of this run is not among the choices of this page. "
         "Conductor tiny and pool rehearsal are set for the next run."
     )
+
+
+def test_nobody_is_told_to_choose_the_pool_of_a_forwarded_request(
+    visit: Visit, retell: Callable[..., RunTrace]
+) -> None:
+    run = retell(100, pool=PoolInfo(name="pass-through", workers=()), purpose=PASS_PURPOSE)
+    assert not visit(run=run.run_id).warning
 
 
 def test_a_kept_choice_that_is_gone_falls_back_and_says_so(visit: Visit, session: Session) -> None:

@@ -76,7 +76,7 @@ def test_a_threshold_shows_what_it_would_have_done_and_the_lines_to_copy(visit: 
     (slider,) = app.slider
     slider.set_value(0.0).run()
     assert not app.exception
-    assert "<dd>100%</dd>" in drawn(app)
+    assert "<dd>100 %</dd>" in drawn(app)
     slider = app.slider[0]
     slider.set_value(0.55).run()
     lines = tomllib.loads(app.code[0].value)

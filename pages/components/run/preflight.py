@@ -23,6 +23,7 @@ from conductor_core.engine.pools import missing_keys
 from conductor_core.engine.preflight import Part, Preflight, preflight
 from conductor_core.errors import ConductorUnavailable, InspectorError, WorkerUnreachable, codes_of
 from conductor_core.privacy.masking import TYPED_KEY
+from conductor_core.run.request import PASS_PURPOSE
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
 from pages.components.app import places
@@ -80,7 +81,8 @@ def apply_choices_of(trace: RunTrace | None) -> None:
             missing.append(f"Conductor “{trace.conductor.name}”")
     found = run_settings.pool_called(trace.pool.name)
     if found is None:
-        missing.append(f"pool “{trace.pool.name}”")
+        if trace.purpose != PASS_PURPOSE:  # nobody chose a forwarded request's pool
+            missing.append(f"pool “{trace.pool.name}”")
     elif any(step.error_code in unreached for step in trace.walk()):
         found = None
     else:
@@ -99,13 +101,14 @@ def apply_choices_of(trace: RunTrace | None) -> None:
 
 
 def missing_note() -> str:
-    """Says in a sentence which parts of the opened run are not here any more; empty: none."""
+    """Says in a sentence which parts of the opened run the page cannot choose; empty: none."""
     brought: _Brought | None = st.session_state.get(_BROUGHT)
     if brought is None or not brought.missing:
         return ""
     verb = "is" if len(brought.missing) == 1 else "are"
     left = f"Conductor {run_settings.conductor()} and pool {run_settings.pool_name()} are set for the next run."
-    return inert(f"The {' and the '.join(brought.missing)} of this run {verb} not here any more. {left}")
+    missing = " and the ".join(brought.missing)
+    return inert(f"The {missing} of this run {verb} not among the choices of this page. {left}")
 
 
 def address_of_the_run_alone() -> str | None:

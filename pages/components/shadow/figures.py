@@ -30,8 +30,7 @@ def verdict(found: Report) -> None:
     lost = losses(current().settings.data_folder)
     facts = [f"{found.forwarded:,} forwarded", f"{found.shadowed:,} with a shadow", *found.not_compared]
     facts += [f"ever {each}" for each in lost]
-    if found.judgings:
-        facts.append(f"{plural(found.judgings, 'question')} to judges, {found.judging.in_line}")
+    facts += filter(None, [found.asked_judges])
     simulated = "" if not found.simulated else "simulated" if found.simulated == found.compared else "partly simulated"
     said = shadow.sentence(found) or "No shadow has come to its end yet."
     with st.container(border=True, key="shadow-verdict"):

@@ -84,7 +84,9 @@ def show_file(file: str) -> None:
     left, right = st.columns([3, 2], gap="small")
     with right, panel("tiers-choice", "Threshold", "From this probability on a request is easy."):
         key = f"{THRESHOLD}-{sha256[:12]}"
-        chosen = st.slider("Threshold", 0.0, 1.0, round(usual, 2), 0.01, key=key, label_visibility="collapsed")
+        decimals = 2 if usual == round(usual, 2) else 4
+        how = {"step": 10**-decimals, "format": f"%.{decimals}f"}
+        chosen = st.slider("Threshold", 0.0, 1.0, usual, key=key, label_visibility="collapsed", **how)
         standing = at(all_, chosen, unit)
         st.html(html(TEMPLATE, "standing", found=standing, in_unit=partial(in_unit, unit=unit), amount=_amount(unit)))
     points = curve(all_, unit)

@@ -187,3 +187,15 @@ def test_what_cannot_be_forwarded_or_shadowed_is_said_before_it_listens(
     assert main(["serve", "--port", str(port), "--db", str(tmp_path / "runs.sqlite3"), *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert why in line
+
+
+def test_workers_that_a_budget_cannot_bound_are_named_once(
+    port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker = '[[worker]]\nname = "critic"\nprovider = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n'
+    pool = tmp_path / "team.toml"
+    pool.write_text(f"{worker}usd_per_mtok = {{ input = 1.0, output = 2.0 }}\n")
+    shadow = ["--shadow", "1", "--shadow-usd-a-day", "1", "--judge", "critic"]
+    where = ["--port", str(port), "--db", str(tmp_path / "runs.sqlite3"), "--pool", str(pool)]
+    assert main(["serve", *where, *THEIRS, *shadow]) == 2
+    assert "the answers of critic; give" in capsys.readouterr().err

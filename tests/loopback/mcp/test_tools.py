@@ -112,6 +112,8 @@ async def test_an_agent_finds_reads_and_compares_runs_over_stdio(store: Store) -
         run = told(await client.call_tool("read_run", {"run_id": "failed"}))
         assert [step["status"] for step in run["steps"]] == ["completed", "failed"]
         assert run["steps"][1]["error"] == {"code": "WorkerTimedOut", "message": "too late"}
+        step = told(await client.call_tool("read_step", {"run_id": "failed", "step": "1", "part": "output"}))
+        assert [(each["is"], each.get("ending")) for each in step["items"]] == [("output", None), ("error", None)]
         compared = told(await client.call_tool("compare_runs", {"run_ids": ["one", "two"]}))
         assert compared == comparison_document([store.trace("one")[0], store.trace("two")[0]])
         costs = told(await client.call_tool("costs", {"run_id": "one"}))
@@ -122,6 +124,7 @@ async def test_an_agent_finds_reads_and_compares_runs_over_stdio(store: Store) -
         failures = told(await client.call_tool("failures", {"by": "step"}))
         assert {each["name"] for each in failures["counts"]} == {"1"}
         assert {each["kind"] for each in failures["requests"]} == {"failed", "looping"}
+        assert ": status: choose one of" in said(await client.call_tool("search_runs", {"status": "nope"}))
         assert "unknown tool 'cancel_run'" in said(await client.call_tool("cancel_run", {"run_id": "failed"}))
     viewed = store.access_log.read(AccessQuery(run_id="failed")).records
     assert {record.what for record in viewed} >= {"mcp read_run", "mcp search_runs"}

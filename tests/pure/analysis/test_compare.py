@@ -32,7 +32,7 @@ from conductor_core.engine.estimates import edit_step
 from conductor_core.errors import WorkerRefused
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event, PlanCompleted, PlanStarted, RecursionEntered, RecursionLeft
-from conductor_core.run.request import TOUR_PURPOSE
+from conductor_core.run.request import TOUR_PURPOSE, TierChoice
 from conductor_core.run.trace import RunTrace, fold
 from conductor_core.run.values import Limits, Path, PoolInfo, label
 from conductor_core.workflow.edits import add_step, remove_step
@@ -291,6 +291,8 @@ def test_a_first_run_is_named_by_who_wrote_its_plan() -> None:
     first = rerun(WRITTEN).model_copy(update={"parent_run_id": None})
     assert name_of(first) == "Plan by hand"
     assert name_of(first.model_copy(update={"purpose": TOUR_PURPOSE})) == "Plan of the tour"
+    easy = TierChoice(easy=True, worker="fast", probability=0.9, threshold=0.8, reason="")
+    assert name_of(first.model_copy(update={"tier": easy})) == "Sent to fast"
 
 
 # The rounds of one run beside each other.

@@ -54,6 +54,7 @@ def test_a_run_and_a_step_are_judged_and_listed(cli: CommandLine, store: Store, 
     ("arguments", "message"),
     [
         (("judge", "first"), "a mark, a score or a note"),
+        (("judge", "first", "maybe"), "for 'right|wrong': 'maybe' is not one of"),
         (("judge", "first", "--score", "2"), "from 0 (bad) to 1"),
         (("judge", "first", "better"), "right"),
         (("judge", "first", "right", "--step", "9"), "run first has no step '9'"),

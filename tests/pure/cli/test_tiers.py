@@ -72,7 +72,13 @@ def test_recorded_verdicts_become_a_file_that_serving_reads(cli: CommandLine, tm
     assert document["fit"]["left_out"] == {NO_CONDUCTOR: 1}
     assert document["fit"]["auc"] == 1
     assert read_classifier(out)[0].probability(features(EASY.format(7))) > 0.5
-    assert "fitted on 59 outcomes" in cli("tiers", "fit", "--cheap", "fast", "--out", out).out
+    said = cli("tiers", "fit", "--cheap", "fast", "--out", out)
+    assert "fitted on 59 outcomes" in said.out
+    assert "or the Tiers page" not in said.err
+    listed = Settings().data_folder / "tiers" / "easy.json"
+    assert "or the Tiers page" in cli("tiers", "fit", "--cheap", "fast", "--out", listed).err
     said = cli("tiers", "fit", "--cheap", "fast", "--out", out, "--since", "2999-01-01")
     assert "0 recorded outcomes" in said.error
+    unknown = cli("tiers", "fit", "--cheap", "quick", "--out", out).error
+    assert unknown.endswith("judged answers alone are of fast")
     assert "cannot write" in cli("tiers", "fit", "--cheap", "fast", "--out", out / "easy.json").error

@@ -70,6 +70,8 @@ def test_judgements_are_filtered_and_counted(store: Store) -> None:
     graded = keep.add("a", BOB, mark="wrong", by="grader")
     keep.add("b", ADA, path=(0,), note="A step.")
     assert keep.counts() == {"right": 1, "wrong": 1, "unjudged": 2, "noted": 2}
+    store.log.append_and_wait(created("forwarded", purpose="pass-through"), *whole_run("forwarded")[1:])
+    assert (keep.counts("pass-through")["unjudged"], keep.counts(without=["pass-through"])["unjudged"]) == (1, 2)
     assert [each.id for each in keep.list()] == [4, 3, 2, 1]
     assert [each.id for each in keep.list(limit=2, before=4)] == [3, 2]
     for asked, ids in (

@@ -13,7 +13,7 @@ from conductor_core.chat.messages import ToolCall
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.events import Event
-from conductor_core.run.judgement import By, Mark
+from conductor_core.run.judgement import By, Mark, Verdict
 from conductor_core.run.request import JUDGE_PURPOSE, PASS_PURPOSE, SHADOW_PURPOSE
 from conductor_core.run.values import Imported
 from conductor_core.workflow.model import Step, Workflow
@@ -83,7 +83,11 @@ def test_a_shadow_belongs_to_its_request_and_a_question_to_the_shadow(store: Sto
     assert (request.forwarded.run_id, request.forwarded.by) == ("today", "gpt")
     assert (request.shadow.run_id, request.shadow.by, request.shadow.status) == ("shadow", "tiny", "completed")
     assert (request.forwarded.tokens, request.forwarded.cost_usd, request.forwarded.duration_ms) == (25, 0.5, 100.0)
-    assert (request.judgings, request.judged_usd) == (2, 1.0)
+    assert (request.judgings, request.judged_usd, request.unread) == (2, 1.0, 2)
+    store.judgements.add_all(
+        [Verdict(run_id="shadow", mark="same", by="judge", source_run_id="question 0", compared_with="today")], ADA
+    )
+    assert only(store).unread == 1
     assert request.whole
     assert request.verdict is None
 

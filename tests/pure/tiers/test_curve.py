@@ -47,8 +47,17 @@ def test_the_suggested_threshold_is_hardly_worse_than_the_conductor(chances: lis
     if threshold < 1 or any(each.probability == 1 for each in outcomes):
         found = at(outcomes, threshold, "usd")
         assert found.quality.rate >= points[0].quality - MARGIN or found.easy == counted(outcomes, 1.0)[0]
+    if 0 < threshold < 1:
+        assert (counted(outcomes, threshold)[0]) in [each.easy for each in points], "it parts as a point does"
     cheaper = [each for each in points if each.quality >= points[0].quality - MARGIN]
     assert min(each.cost for each in cheaper) <= points[0].cost
+
+
+def test_a_suggested_threshold_has_few_decimals_and_goes_no_further_down() -> None:
+    outcomes = outcomes_of([(0.9781234, True, True)] * 3 + [(0.19, False, True)])
+    assert suggested(outcomes, "usd") == 0.97
+    outcomes = outcomes_of([(0.9781234, True, True)] * 3 + [(0.9779, False, True)])
+    assert suggested(outcomes, "usd") == 0.978
 
 
 def test_chance_lies_on_the_line_between_the_ends() -> None:

@@ -385,7 +385,7 @@ function notWholeLines(model, step) {
   for (const { name, arguments: given } of step.tool_calls) {
     lines.push({
       kind: "warn",
-      text: `⚒ it called the tool ${visible(name)} with ${visible(given) || "nothing"}; it was offered no such tool, and nothing was called`,
+      text: `⚒ it called the tool ${visible(name)} with ${visible(given) || "nothing"}, and nothing was called`,
     })
   }
   const readers = [...model.steps.values()].filter(
