@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.analysis import shadow
-from conductor_core.blame.experiments import Estimate
+from conductor_core.analysis.intervals import Estimate
 from conductor_core.run.request import PASS_PURPOSE, SHADOW_PURPOSE, RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
