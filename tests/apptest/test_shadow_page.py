@@ -8,6 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from conductor_core.analysis import shadow
+from conductor_core.analysis.intervals import Estimate
 from conductor_core.run.request import PASS_PURPOSE, SHADOW_PURPOSE, RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
@@ -48,8 +49,8 @@ def filled(session: Session) -> list[Pair]:
 
 
 def test_an_interval_of_no_width_has_no_unit_either() -> None:
-    assert figures._interval(shadow.Estimate(0.5, 0.48, 0.52)) == "48 to 52 %"
-    assert figures._interval(shadow.Estimate(0.0, 0.0, 0.0001)) == ""
+    assert figures._interval(Estimate(0.5, 0.48, 0.52)) == "48 to 52 %"
+    assert figures._interval(Estimate(0.0, 0.0, 0.0001)) == ""
 
 
 def test_without_traffic_the_page_says_how_to_begin(visit: Visit) -> None:
