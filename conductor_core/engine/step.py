@@ -278,10 +278,15 @@ class StepCall:
         return finished
 
     def _calls_tools(self, finished: Finished) -> bool:
-        """Whether the answer is to call tools, all of them offered. Others are noted, and nobody carries them out."""
+        """Whether the answer is to call tools.
+
+        Of a tool that nobody offered the worker is told so, if it may call tools of the pool or called another one
+        rightly. Else its calls are noted, and nobody carries them out.
+        """
         offered = {tool.name for tool in self._terms.tools}
         ended = finished.finish_reason in ("tool_calls", "stop", "other") and not finished.refusal
-        return ended and bool(finished.tool_calls) and all(call.name in offered for call in finished.tool_calls)
+        right = [call.name in offered for call in finished.tool_calls]
+        return ended and (any(right) or (bool(right) and bool(self._own_tools & offered)))
 
     async def _call_tools(self, finished: Finished) -> Literal["ended", "called"]:
         """Records the calls, durably: only then may anybody learn of them."""
@@ -292,7 +297,7 @@ class StepCall:
             return "ended"
         cost_usd = self._cost(usage, finished.cost_usd)
         self._budget.settle(self._path, cost_usd)
-        own = self._own_tools
+        client = {tool.name for tool in self._terms.tools} - self._own_tools
         first = self._recorder.trace.tools_called
         calls = tuple(
             call.model_copy(update={"call_id": tool_call_id(self._recorder.run_id, first + place)})
@@ -306,7 +311,7 @@ class StepCall:
                 text="".join(self._text),
                 reasoning="".join(self._reasoning) if self._moved else None,
                 calls=calls,
-                ours=tuple(call.call_id for call in calls if call.name in own),
+                ours=tuple(call.call_id for call in calls if call.name not in client),
                 agent=self._other,
                 model=finished.model,
                 usage=usage,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from conductor_core.chat.messages import ToolCall, ToolResultPart, ToolSpec, WorkerSpec
+from conductor_core.chat.messages import ToolCall, ToolResultPart, WorkerSpec
 from conductor_core.chat.tools import (
     NOT_SENT,
     OfferedTool,
@@ -31,6 +31,9 @@ _MAY_NOT_ACT = (
     "This call was not carried out: the tool has effects, and this run only repeats another one ({purpose}), so it "
     "may change nothing."
 )
+
+
+_MOST_NAME = 256
 
 
 class ToolCalls:
@@ -108,11 +111,17 @@ class ToolCalls:
         step = self._recorder.trace.step_at(path)
         turn = step.turns[-1]
         ours = [call for call in turn.open_calls if call.call_id in turn.ours]
-        tools = {tool.spec.name: tool for each in self._listings.values() for tool in each.listing.tools}
+        tools = self.of_worker(self._spec(step.agent))
+        if turn.agent is not None:
+            own = self.of_worker(self._spec(turn.agent))
+            tools = {name: tool for name, tool in tools.items() if name in own}
         for effects, calls in groupby(ours, lambda call: call.name not in tools or tools[call.name].effects):
             if effects:
                 for call in calls:
-                    await self._one(path, call, tools.get(call.name))
+                    if (tool := tools.get(call.name)) is not None:
+                        await self._one(path, call, tool)
+                    else:
+                        await self._ran(path, call, None, self._unknown(tools))
             else:
                 ended = await asyncio.gather(
                     *(self._one(path, call, tools[call.name]) for call in calls), return_exceptions=True
@@ -121,14 +130,13 @@ class ToolCalls:
                     raise error
         return self._recorder.trace.step_at(path).turns[-1].results is not None
 
-    async def _one(self, path: Path, call: ToolCall, tool: OfferedTool | None) -> None:
+    def _spec(self, agent: str) -> WorkerSpec:
+        return next(spec for spec in self._recorder.trace.pool.workers if spec.name == agent)
+
+    async def _one(self, path: Path, call: ToolCall, tool: OfferedTool) -> None:
         """Carries out one call, unless somebody has to approve it first."""
         recorder = self._recorder
         turn = recorder.trace.step_at(path).turns[-1]
-        if tool is None:
-            gone = OfferedTool(server="", tool=call.name, spec=ToolSpec(name=call.name))
-            await self._ran(path, call, gone, ToolAnswer(outcome="changed", text="This tool is not offered any more."))
-            return
         known = turn.ran_of(call.call_id)
         if known is not None and tool.effects:  # sent before the process ended, or before the run was taken up again
             await self._ran(path, call, tool, ToolAnswer(outcome="unknown", text=UNKNOWN_RESULT))
@@ -152,8 +160,9 @@ class ToolCalls:
         await self._ran(path, call, tool, answer, sent_ms)
 
     async def _ran(
-        self, path: Path, call: ToolCall, tool: OfferedTool, answer: ToolAnswer, sent_ms: float | None = None
+        self, path: Path, call: ToolCall, tool: OfferedTool | None, answer: ToolAnswer, sent_ms: float | None = None
     ) -> None:
+        """``tool`` None: the worker may call none of that name."""
         recorder = self._recorder
         now_ms = recorder.now_ms()
         result = ToolResultPart(call_id=call.call_id, text=answer.text, is_error=answer.is_error)
@@ -161,12 +170,17 @@ class ToolCalls:
             ev.ToolRan(
                 **recorder.at(now_ms),
                 path=path,
-                server=tool.server,
-                tool=tool.tool,
-                effects=tool.effects,
+                server="" if tool is None else tool.server,
+                tool=call.name[:_MOST_NAME] if tool is None else tool.tool,
+                effects=tool is not None and tool.effects,
                 outcome=answer.outcome,
                 result=result,
                 duration_ms=0.0 if sent_ms is None or answer.outcome in NOT_SENT else now_ms - sent_ms,
                 size_bytes=answer.size_bytes,
             )
         )
+
+    def _unknown(self, tools: Iterable[str]) -> ToolAnswer:
+        names = ", ".join(sorted({*tools, *(tool.name for tool in self._recorder.trace.tools)})) or "none"
+        text = f"There is no tool of this name, so nothing was called. There are: {names}."
+        return ToolAnswer(outcome="changed", text=text)

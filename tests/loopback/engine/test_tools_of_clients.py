@@ -229,6 +229,13 @@ def test_what_is_no_call_is_the_answer(text: str) -> None:
 
 def test_a_tool_that_nobody_offered_is_not_called() -> None:
     trace, _ = once(calling("weather", "rm", text="Then I do it."), tools=(WEATHER,))
+    assert (trace.status, [call.name for call in trace.open_calls]) == ("waiting", ["weather"])
+    (told,) = trace.steps[0].turns[0].partial
+    assert (told.is_error, told.text) == (
+        True,
+        "There is no tool of this name, so nothing was called. There are: weather.",
+    )
+    trace, _ = once(calling("rm", text="Then I do it."), tools=(WEATHER,))
     assert (trace.status, trace.open_calls) == ("cut", ())
 
 

@@ -92,6 +92,23 @@ def test_each_worker_is_offered_what_its_pool_lets_it_call() -> None:
     assert world.hand.listed == 1
 
 
+@pytest.mark.parametrize("name", ["hand__write", "hand__raed", "x" * 10_000, "../hand", ""])
+def test_a_call_of_what_the_worker_may_not_call_is_told_and_the_rest_is_carried_out(name: str) -> None:
+    world = World(calls("hand__read", name), tools=("hand.read",))
+    world.b = ScriptedWorker("b", tools=("hand",))
+    trace = world.run(workflow=workflow_of(("a", "One.", ()), ("b", "Two.", (0,))))
+    assert (trace.status, world.hand.done) == ("completed", [("read", {"n": 0})])
+    done, refused = trace.steps[0].turns[0].results or ()
+    assert (done.text, refused.is_error) == ("read {'n': 0}", True)
+    assert refused.text == "There is no tool of this name, so nothing was called. There are: hand__read."
+
+
+def test_a_worker_that_calls_only_what_is_not_there_learns_what_is() -> None:
+    world = World(calls("hand__raed"), calls("hand__read"))
+    trace = world.run()
+    assert (trace.status, len(world.hand.done), len(world.a.calls)) == ("completed", 1, 3)
+
+
 def test_reads_go_at_once_and_writes_one_after_the_other() -> None:
     world = World(calls("hand__read", "hand__read", "hand__write", "hand__write"))
     trace = world.run()
