@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
+from pages.components.app.places import ALL
 from tests.browser.conftest import MOST_SHIFTED, SHIFTS, App
 from tests.browser.pages.test_run_layout import Held, places_at_rest, stay
 
@@ -44,7 +45,7 @@ def test_the_frame_is_painted_before_any_script_or_sheet_nothing_moves_and_an_un
     assert page.locator(RAIL).evaluate(COLOURS) == PAINTED[True]
     page.evaluate("document.fonts.ready.then(() => null)")
     widths = page.locator(".shell-rail li i").evaluate_all("icons => icons.map((each) => each.scrollWidth)")
-    assert len(widths) == 11
+    assert len(widths) == len(ALL)
     assert max(widths) < 24, "each is one sign, not the letters of its name"
     page.get_by_role("link", name="History", exact=True).click()
     expect(page.get_by_role("heading", name="History")).to_be_visible()

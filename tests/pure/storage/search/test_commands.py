@@ -146,7 +146,7 @@ def test_failures_are_counted_by_kind_and_by_what_is_asked_for(
     store.close()
     said = printed(capsys, path, "failures", "--since", "2020-01-01")
     assert said.startswith("✕ failed                1 request, 1 time, last ")
-    assert "WorkerTimedOut (failed): 1 times in 1 runs; last: too late" in said
+    assert "WorkerTimedOut (failed): 1 time in 1 run; last: too late" in said
     told = document(capsys, path, "failures", "--by", "worker", "--purpose", "*")
     assert [(each["name"], each["runs"]) for each in told["counts"]] == [("solver", 2)]
     assert [(each["code"], each["kind"]) for each in told["failures"]] == [("WorkerTimedOut", "failed")]
