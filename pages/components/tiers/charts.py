@@ -59,8 +59,9 @@ def curve_figure(points: Sequence[Point], chosen: Standing, unit: Unit, worker: 
     room, wide = max((high - low) * 0.12, 1.0), max((max(costs) - min(costs)) * 0.12, max(costs) * 0.02)
     side = 1 if last.cost <= first.cost else -1
     above = 1 if first.quality >= last.quality else -1
+    near = abs(first.cost - chosen.cost) < 0.4 * abs(first.cost - last.cost)  # the mark would lie on the name
     names = [
-        _name("all to the Conductor", first, -side, above),
+        _name("all to the Conductor", first, -side, -5 * above if near else above),
         _name(f"all to {worker[:30]}", last, side, -above),
     ]
     between = Point(None, 0.5, (first.cost + last.cost) / 2, (first.quality + last.quality) / 2)
@@ -77,6 +78,7 @@ def curve_figure(points: Sequence[Point], chosen: Standing, unit: Unit, worker: 
             "gridcolor": "@line",
             "nticks": 7,
             "tickprefix": "$" if unit == "usd" else "",
+            "exponentformat": "none",  # $0.00005, not $50µ
             "title": {"text": what, "standoff": 6},
         },
         yaxis={
@@ -96,6 +98,8 @@ def _name(text: str, point: Point, side: int, above: int) -> dict[str, object]:
         "xanchor": "left" if side > 0 else "right",
         "xshift": 10 * side,
         "yshift": 12 * above,
+        "bgcolor": "@surface",
+        "borderpad": 1,
         "showarrow": False,
         "font": {"size": 12, "color": "@ink"},
     }
