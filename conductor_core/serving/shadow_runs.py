@@ -3,8 +3,8 @@
 The shadow is a run of purpose ``shadow``, ``about_run_id`` the forwarded one. It is asked what the record says of that:
 task, turns before, images, system text, tools, and what the answer has to be. It never acts. If a worker calls one of
 the client's tools, nobody carries the call out: the run ends there as cancelled by the program, with the call in its
-record (``tool.called``), which can be compared with the call that the forwarded answer made. Before a tool of the
-pool's own servers that has effects it stops in the same way, by a gate.
+record (``tool.called``), which can be compared with the call that the forwarded answer made. A tool of the pool's own
+servers that has effects is not called either, and its worker is told so (``engine.tool_calls``).
 
 Where the right answer is known (``grade``), both runs are judged right or wrong by ``grader``. Answers that are equal,
 and equal calls of tools, are ``same`` by ``grader``: no judge is paid for that. Else a judge, if there is one, is asked
@@ -33,7 +33,7 @@ from conductor_core.privacy.masking import one_line
 from conductor_core.providers.servers import servers
 from conductor_core.run.actor import THE_PROGRAM, Actor, Caller
 from conductor_core.run.judgement import Judgement, Mark, Verdict
-from conductor_core.run.request import JUDGE_PURPOSE, SHADOW_PURPOSE, Gate, RunRequest
+from conductor_core.run.request import JUDGE_PURPOSE, SHADOW_PURPOSE, RunRequest
 from conductor_core.run.service_key import ServiceKey
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Limits
@@ -160,7 +160,6 @@ class ShadowRuns:
             tools=about.tools,
             tool_choice=about.tool_choice,
             rules=about.rules,
-            gates=(Gate(rule="tools"),),
             purpose=SHADOW_PURPOSE,
             about_run_id=about.run_id,
             actor=SHADOW.actor,
