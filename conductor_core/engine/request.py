@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from conductor_core.chat.messages import INCOMPLETE, ToolCall, ToolResultPart
-from conductor_core.chat.tools import NOT_SENT
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Caller, Door
 from conductor_core.run.commands import Command, SentCommand
@@ -309,9 +308,3 @@ def _completed(turn: ToolTurn) -> ToolTurn:
 def _missing(call: ToolCall, ran: ToolRun | None) -> ToolResultPart:
     text = UNKNOWN_RESULT if ran is not None and ran.effects else _NOT_BEGUN
     return ToolResultPart(call_id=call.call_id, text=text, is_error=True)
-
-
-def acted(step: StepTrace) -> tuple[str, ...]:
-    """Returns the tools with effects that a step called, as ``SERVER.TOOL``, each once."""
-    ran = (each for turn in step.turns for each in turn.ran if each.effects and each.outcome not in NOT_SENT)
-    return tuple(dict.fromkeys(f"{each.server}.{each.tool}" for each in ran))

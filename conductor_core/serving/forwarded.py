@@ -156,7 +156,7 @@ class Forwarded:
         began: the events that are durable before anything leaves.
         status: of the answer; None: none came. kept: its bytes, up to ``MOST_KEPT_BYTES`` of ``size_bytes``.
         first_byte_ms: of the body, since the step began.
-        said_fault: why no answer came, or it broke off.
+        fault: why no answer came, or it broke off. left_by: who ended it before its end; None: nobody.
     """
 
     question: Question
