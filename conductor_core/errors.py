@@ -310,6 +310,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "programs and re-run; if the file is at fault, get it again.",
         "WorkerContextOverflow": "Let the step read fewer steps, shorten its instruction, or give it to a worker with "
         "a longer context, under Change a step.",
+        "TooManyToolCalls": "The worker called tools again and again. Look at its turns, say in the instruction when "
+        "to stop, or give the step to another worker under Change a step.",
         "WorkerToolsAway": "See `conductor tools POOL_FILE`: start the server or mend its table, then run again.",
         "WorkerNoImages": 'Remove "image" from accepts of this worker in the pool file, or load its projector file '
         f"(mmproj) at the server. Then re-run: {_REUSED}.",

@@ -87,6 +87,7 @@ TOOL_OUTCOMES = {
     "timed_out": ("◷", "timed out"),
     "broke_off": ("⚡", "broke off"),
     "changed": ("⇄", "tool changed, nothing was sent"),
+    "unoffered": ("∄", "no such tool, nothing was sent"),
     "denied": ("⊖", "denied, nothing was sent"),
     "unknown": ("⚠", "outcome unknown, not repeated"),
 }

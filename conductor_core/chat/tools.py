@@ -18,14 +18,16 @@ MOST_RESULT_CHARACTERS = 32_000
 MOST_TOOL_TURNS = 16
 """How often one step may call tools of its pool before it fails: a model that loops is stopped here."""
 
-ToolOutcome = Literal["returned", "error", "unreachable", "timed_out", "broke_off", "changed", "denied", "unknown"]
+ToolOutcome = Literal[
+    "returned", "error", "unreachable", "timed_out", "broke_off", "changed", "unoffered", "denied", "unknown"
+]
 """What became of one call. ``returned``: the tool's result. ``error``: the tool said that it failed. ``unreachable``:
 nothing was sent, because the server could not be reached or refused. ``timed_out``, ``broke_off``: it was sent, and the
 server gave no result in time, or died. ``changed``: nothing was sent, because the server's tool is no longer the one
-that was offered, or the worker may call none of that name. ``denied``: nothing was sent, because somebody denied the
-call, or the run may not act. ``unknown``: the program ended during the call; whether it had effects, nobody knows, and
-it was not repeated."""
-NOT_SENT: frozenset[ToolOutcome] = frozenset({"unreachable", "changed", "denied"})
+that was offered. ``unoffered``: nothing was sent, because the worker may call no tool of that name. ``denied``:
+nothing was sent, because somebody denied the call, or the run may not act. ``unknown``: the program ended during the
+call; whether it had effects, nobody knows, and it was not repeated."""
+NOT_SENT: frozenset[ToolOutcome] = frozenset({"unreachable", "changed", "unoffered", "denied"})
 
 
 def called_name(name: str) -> str:

@@ -31,8 +31,6 @@ _MAY_NOT_ACT = (
     "This call was not carried out: the tool has effects, and this run only repeats another one ({purpose}), so it "
     "may change nothing."
 )
-
-
 _MOST_NAME = 256
 
 
@@ -183,4 +181,4 @@ class ToolCalls:
     def _unknown(self, tools: Iterable[str]) -> ToolAnswer:
         names = ", ".join(sorted({*tools, *(tool.name for tool in self._recorder.trace.tools)})) or "none"
         text = f"There is no tool of this name, so nothing was called. There are: {names}."
-        return ToolAnswer(outcome="changed", text=text)
+        return ToolAnswer(outcome="unoffered", text=text)

@@ -50,11 +50,12 @@ _LIMITED = codes_of(
 ) | {"cut", "AnswerCut"}
 _REFUSED = codes_of(errors.WorkerFiltered) | {"refused", "filtered", "AnswerRefused", "AnswerFiltered"}
 _EMPTY = {"empty", "AnswerEmpty"}
+_LOOPING = {"TooManyToolCalls"}
 
 
 def kind_of(code: str, otherwise: Kind = "failed") -> Kind:
     """Returns the kind of a recorded code. ``otherwise``: of a code that says only that something failed."""
-    for kind, codes in (("limited", _LIMITED), ("refused", _REFUSED), ("empty", _EMPTY)):
+    for kind, codes in (("limited", _LIMITED), ("refused", _REFUSED), ("empty", _EMPTY), ("looping", _LOOPING)):
         if code in codes:
             return kind  # type: ignore[return-value]  # mypy widens the literals of the tuple
     return otherwise

@@ -100,6 +100,7 @@ def test_a_call_of_what_the_worker_may_not_call_is_told_and_the_rest_is_carried_
     assert (trace.status, world.hand.done) == ("completed", [("read", {"n": 0})])
     done, refused = trace.steps[0].turns[0].results or ()
     assert (done.text, refused.is_error) == ("read {'n': 0}", True)
+    assert trace.steps[0].turns[0].ran[-1].outcome == "unoffered"
     assert refused.text == "There is no tool of this name, so nothing was called. There are: hand__read."
 
 

@@ -48,6 +48,7 @@ export const TOOL_OUTCOME = {
   timed_out: { glyph: "◷", word: "timed out" },
   broke_off: { glyph: "⚡", word: "broke off" },
   changed: { glyph: "⇄", word: "tool changed, nothing was sent" },
+  unoffered: { glyph: "∄", word: "no such tool, nothing was sent" },
   denied: { glyph: "⊖", word: "denied, nothing was sent" },
   unknown: { glyph: "⚠", word: "outcome unknown, not repeated" },
 }

@@ -50,6 +50,9 @@ def kinds(store: Store) -> Store:
         "silent": failing("silent", step_completed("silent", 0, "", 40).model_copy(update={"ending": "empty"})),
         "filtered": failing("filtered", retried("filtered", "filtered")),
         "again": failing("again", retried("again", "WorkerFailed")),
+        "stopped": failing(
+            "stopped", step_failed("stopped", "TooManyToolCalls"), end=run_failed("stopped", "TooManyToolCalls")
+        ),
         "form": failing("form", retried("form", "AnswerForm", correction="Write JSON.")),
         "plan": [created("plan", "Task"), rejected, *planned("plan"), run_completed("plan")],
         "judge": failing("judge", step_failed("judge", "WorkerFailed"), purpose=JUDGE_PURPOSE),
@@ -65,7 +68,7 @@ def test_each_request_is_counted_by_kind_and_those_that_nobody_asked_for_are_lef
     with kinds.search.catalogue(narrowed=Narrowed()) as catalogue:
         counts = {each.name: each.runs for each in catalogue.counts()}
         rows = {each.run_id: each for each in catalogue.requests(limit=100)}
-    assert counts == {"failed": 1, "limited": 1, "empty": 1, "refused": 1, "looping": 1, "corrected": 2}
+    assert counts == {"failed": 1, "limited": 1, "empty": 1, "refused": 1, "looping": 2, "corrected": 2}
     assert "judge" not in rows
     assert "well" not in rows
     assert (rows["down"].path, rows["down"].agent, rows["down"].said) == ("0", "solver", "WorkerTimedOut said")
