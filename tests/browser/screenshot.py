@@ -31,7 +31,7 @@ FORWARDED = {
     "Translate into French: the invoice is due on 1 March.": "La facture est due le 1er mars.",
     "Which of these tickets is about billing? 1: cannot sign in. 2: charged twice.": "Ticket 2: charged twice.",
     "Summarise in one sentence: the pump was replaced on Monday and runs again.": "A new pump runs since Monday.",
-    "Write a polite reply: the parcel will be three days late.": "We are sorry: your parcel will arrive three days late.",
+    "Write a polite reply: the parcel will be three days late.": "We are sorry: your parcel will come three days late.",
     "How many working days lie between 3 and 14 March 2025?": "Ten working days, both ends counted.",
     "Classify: 'Great service, thank you!' as praise, complaint or question.": "Praise",
     "Extract the order number: 'Where is 4711-0815?'": "4711-0815",
@@ -84,8 +84,16 @@ def _forward(folder: Path, database: str) -> None:
         pool = folder / "team.toml"
         pool.write_text(_POOL.format(url=provider.url))
         served = subprocess.Popen(
-            [sys.executable, "-m", "conductor_core", "serve", f"--port={port}", f"--pool={pool}"]
-            + ["--pass-through=writer"],
+            [
+                sys.executable,
+                "-m",
+                "conductor_core",
+                "serve",
+                f"--port={port}",
+                f"--pool={pool}",
+                "--pass-through",
+                "writer",
+            ],
             env=environ | {"CONDUCTOR_DATA_FOLDER": str(folder), "CONDUCTOR_DATABASE_URL": database},
         )
         url = f"http://127.0.0.1:{port}/v1"
