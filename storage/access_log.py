@@ -184,7 +184,7 @@ _MOST_REMEMBERED = 20_000
 _now_s = time.monotonic
 _SHIPPED = "SELECT 1 FROM runs WHERE run_id = ? AND recorded"
 
-Change = Callable[[Callable[[sqlite3.Cursor], int]], "concurrent.futures.Future[int]"]
+Change = Callable[[Callable[[sqlite3.Cursor], None]], "concurrent.futures.Future[None]"]
 """Runs a piece of work in a transaction of the writer (``EventLog.change``)."""
 
 
@@ -222,9 +222,8 @@ class AccessLog:
         fault: why the last view could not be logged; None: it was. lost: how many views were not logged so far.
     """
 
-    def __init__(self, database: Database, change: Change, written: Callable[[int], None]) -> None:
-        """``written``: is told how many entries of the log have become durable."""
-        self._database, self._change, self._written = database, change, written
+    def __init__(self, database: Database, change: Change) -> None:
+        self._database, self._change = database, change
         self._next_s: dict[_Access, float] = {}
         self._state = threading.Condition()
         self._open = 0
@@ -282,8 +281,7 @@ class AccessLog:
 
         Raises: UnknownRun, BadInput; StoreError.
         """
-        with self._database.reading() as connection:
-            found = [str(run_id) for (run_id,) in connection.execute(_RUNS, {"prefix": prefix})]
+        found = [str(run_id) for (run_id,) in self._database.rows(_RUNS, {"prefix": prefix})]
         return the_one_run(prefix, found, UnknownRun(f"the log has no record of a run whose id begins with {prefix!r}"))
 
     def digests(self, typed: str) -> tuple[str, ...]:
@@ -340,13 +338,11 @@ class AccessLog:
             return
         future.add_done_callback(partial(self._done, due))
 
-    def _done(self, due: list[_Access], future: "concurrent.futures.Future[int]") -> None:
+    def _done(self, due: list[_Access], future: "concurrent.futures.Future[None]") -> None:
         if (error := future.exception()) is not None:
             self._failed(due, len(due), error)
         else:
             self.fault = None
-            if future.result():
-                self._written(future.result())
         self._ended()
 
     def _failed(self, due: Iterable[_Access], count: int, error: BaseException) -> None:
@@ -365,14 +361,11 @@ class AccessLog:
             self._state.notify_all()
 
 
-def _write(cursor: sqlite3.Cursor, accesses: Iterable[_Access]) -> int:
-    """Adds the records of these accesses to the log. Returns how many."""
-    entries, count = Entries(cursor), 0
+def _write(cursor: sqlite3.Cursor, accesses: Iterable[_Access]) -> None:
+    """Adds the records of these accesses to the log."""
+    entries = Entries(cursor)
     for access in accesses:
         own = access.run_id is None or access.manifest is not None
-        if not own and cursor.execute(_SHIPPED, (access.run_id,)).fetchone() is not None:
-            continue
-        entries.add_record(access.kind, access.run_id, **access.fields)
-        count += 1
+        if own or cursor.execute(_SHIPPED, (access.run_id,)).fetchone() is None:
+            entries.add_record(access.kind, access.run_id, **access.fields)
     entries.save()
-    return count

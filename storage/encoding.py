@@ -1,7 +1,9 @@
 """Turns events and traces into the text that is stored, and back."""
 
 import hashlib
+import json
 import sqlite3
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -113,6 +115,11 @@ def fold_digest() -> str:
     for module in (model, messages, actor, values, request, events, trace):
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()[:16]
+
+
+def row_digest(row: Mapping[str, object], columns: Iterable[str]) -> str:
+    """Returns the digest of these columns of a row; the record in the log that came with the row has it."""
+    return hashlib.sha256(json.dumps([row.get(name) for name in columns], default=repr).encode()).hexdigest()
 
 
 def caller_columns(caller: Caller) -> tuple[str | None, str]:

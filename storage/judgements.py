@@ -4,7 +4,6 @@ The log has a record of each with a digest of its row, so that ``conductor log v
 removed or invented. The record holds nothing of what was judged.
 """
 
-import hashlib
 import json
 import secrets
 import sqlite3
@@ -20,8 +19,8 @@ from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import Caller
 from conductor_core.run.judgement import MOST_NOTE, TAKEN_BACK, By, Judged, Judgement, Mark, Verdict, judge_of
 from conductor_core.run.values import Path
-from storage.database.connections import Database
-from storage.encoding import caller_columns, caller_fields, read_caller, read_time
+from storage.database.connections import Change, Database
+from storage.encoding import caller_columns, caller_fields, read_caller, read_time, row_digest
 from storage.log.queries import JUDGED, LATEST_JUDGEMENT
 from storage.log.reading import unknown_run
 from storage.merkle.chain import Entries
@@ -31,12 +30,12 @@ from storage.records import ERASED
 ADDED = "judgement.added"
 """The kind of their records."""
 _COUNTED = "(?1 IS NULL OR purpose = ?1) AND purpose NOT IN (SELECT value FROM json_each(?2))"
-_COLUMNS = (
+COLUMNS = (
     "id", "run_id", "path", "mark", "score", "note", "judged_by", "judge", "source_run_id", "compared_with", "at_utc",
     "actor", "door", "salt",
 )  # fmt: skip
-_ALL = ", ".join(_COLUMNS)
-_INSERT = f"INSERT INTO judgements ({_ALL}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"  # noqa: S608  own names
+_ALL = ", ".join(COLUMNS)
+_INSERT = f"INSERT INTO judgements ({_ALL}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"  # noqa: S608  own names
 _NEXT = (
     "SELECT max(coalesce((SELECT max(id) FROM judgements), 0), "
     "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'judgements'), 0)) + 1"
@@ -56,24 +55,12 @@ class JudgementQuery:
     counting: bool = False
 
 
-def row_digest(row: Mapping[str, object]) -> str:
-    """Returns the digest of a row; its record in the log has it."""
-    return hashlib.sha256(json.dumps([row.get(name) for name in _COLUMNS], default=repr).encode()).hexdigest()
-
-
 class Judgements:
     """The judgements of one database. Any thread may use it. All methods raise StoreError."""
 
-    def __init__(
-        self,
-        database: Database,
-        change: Callable[[Callable[[sqlite3.Cursor], str | None]], str | None],
-        written: Callable[[int], None],
-        redacted: Callable[[str, str], str],
-    ) -> None:
-        """``change``: runs a piece of work in a transaction of the writer. ``written``: see ``EventLog``.
-        ``redacted``: returns a note about a run as it may be stored."""
-        self._database, self._change, self._written, self._redacted = database, change, written, redacted
+    def __init__(self, database: Database, change: Change, redacted: Callable[[str, str], str]) -> None:
+        """``redacted``: returns a note about a run as it may be stored."""
+        self._database, self._change, self._redacted = database, change, redacted
 
     def add(
         self,
@@ -145,7 +132,7 @@ class Judgements:
                     "salt": secrets.token_hex(16),
                 }
                 rows.append(row)
-                entries.add_record(ADDED, verdict.run_id, judgement=number, row_sha256=row_digest(row), **said)
+                entries.add_record(ADDED, verdict.run_id, judgement=number, row_sha256=row_digest(row, COLUMNS), **said)
                 fields = {**dict(verdict), "note": note, "id": number, "at_utc": now_utc}
                 kept.append(Judgement.model_validate({**fields, "actor": caller.actor, "door": caller.door}))
                 number += 1
@@ -153,10 +140,8 @@ class Judgements:
             entries.save()
             return None
 
-        if verdicts:
-            if (missing := self._change(insert)) is not None:
-                raise unknown_run(one_line(missing, limit=80))
-            self._written(len(kept))
+        if verdicts and (missing := self._change(insert)) is not None:
+            raise unknown_run(one_line(missing, limit=80))
         return tuple(kept)
 
     def of(self, run_id: str) -> tuple[Judgement, ...]:
@@ -201,16 +186,13 @@ class Judgements:
         """Returns how many runs there are of each kind: of one purpose (None: of any), but not of those ``without``."""
         counted = ", ".join(f"total({which})" for which in JUDGED.values())
         query = f"SELECT {counted} FROM runs WHERE {_COUNTED}"  # noqa: S608  own text
-        with self._database.reading() as connection:
-            (found,) = connection.execute(query, (purpose, json.dumps(list(without))))
+        found = self._database.row(query, (purpose, json.dumps(list(without))))
         return {which: int(count) for which, count in zip(JUDGED, found, strict=True)}
 
     def _read(self, where: str, bound: Mapping[str, Any]) -> tuple[Judgement, ...]:
-        with self._database.reading() as connection:
-            query = f"SELECT {_ALL} FROM judgements j WHERE {where}"  # noqa: S608  own text
-            rows = [dict(zip(_COLUMNS, row, strict=True)) for row in connection.execute(query, bound)]
+        rows = self._database.rows(f"SELECT {_ALL} FROM judgements j WHERE {where}", bound)  # noqa: S608  own text
         try:
-            return tuple(self._judgement(row) for row in rows)
+            return tuple(self._judgement(dict(zip(COLUMNS, row, strict=True))) for row in rows)
         except (ValueError, TypeError, RecursionError) as error:
             raise StoreDamaged(
                 f"a judgement in the database {self._database.path} cannot be read: conductor log verify says more"

@@ -11,7 +11,7 @@ import json
 import math
 import secrets
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,8 +19,8 @@ from conductor_core.errors import BadInput, StoreDamaged
 from conductor_core.privacy import masking
 from conductor_core.run.actor import Caller
 from conductor_core.run.service_key import ServiceKey, check_providers
-from storage.database.connections import Database
-from storage.encoding import caller_columns, caller_fields, read_caller, read_time
+from storage.database.connections import Change, Database
+from storage.encoding import caller_columns, caller_fields, read_caller, read_time, row_digest
 from storage.merkle.chain import add_record
 
 PREFIX = "ci-"
@@ -40,15 +40,6 @@ _LAST = f"SELECT max(created_at_utc) FROM runs WHERE {_OF_KEY}"  # noqa: S608  o
 MOST_USD, MOST_NUMBER = 1e9, 10**12
 _MOST_NAMES, _LONGEST = 100, 200
 
-Change = Callable[[Callable[[sqlite3.Cursor], str | None]], str | None]
-"""Runs a piece of work in a transaction of the writer (``EventLog.change_and_wait``)."""
-
-
-def row_digest(row: Mapping[str, object]) -> str:
-    """Returns the digest of the columns of a key that never change; its record in the log has it."""
-    values = [row.get(name) for name in FIXED]
-    return hashlib.sha256(json.dumps(values, default=repr).encode()).hexdigest()
-
 
 def _digest(key: str) -> str:
     return hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
@@ -60,9 +51,8 @@ class ServiceKeys:
     All methods raise StoreError.
     """
 
-    def __init__(self, database: Database, change: Change, written: Callable[[int], None]) -> None:
-        """``written``: is told how many entries of the log have become durable."""
-        self._database, self._change, self._written = database, change, written
+    def __init__(self, database: Database, change: Change) -> None:
+        self._database, self._change = database, change
 
     def create(
         self,
@@ -102,7 +92,7 @@ class ServiceKeys:
             if _ids(cursor, key.name):
                 return f"a key named {key.name!r} exists: revoke it first, or choose another name"
             cursor.execute(_INSERT, row)
-            add_record(cursor, CREATED, None, **said, row_sha256=row_digest(row))
+            add_record(cursor, CREATED, None, **said, row_sha256=row_digest(row, FIXED))
             return None
 
         self._changed(insert)
@@ -135,15 +125,13 @@ class ServiceKeys:
         return self._read("1 ORDER BY created_at_utc, id")
 
     def any(self) -> bool:
-        with self._database.reading() as connection:
-            return connection.execute("SELECT 1 FROM service_keys LIMIT 1").fetchone() is not None
+        return self._database.row("SELECT 1 FROM service_keys LIMIT 1") is not None
 
     def find(self, key: str) -> ServiceKey | None:
         # It is looked for by its digest: how far that agrees with another tells nothing of any key.
         digest = _digest(key)
-        with self._database.reading() as connection:
-            query = "SELECT id, digest FROM service_keys WHERE digest = ? AND revoked_at_utc IS NULL"
-            row = connection.execute(query, (digest,)).fetchone()
+        query = "SELECT id, digest FROM service_keys WHERE digest = ? AND revoked_at_utc IS NULL"
+        row = self._database.row(query, (digest,))
         if row is None or not hmac.compare_digest(str(row[1]).encode(errors="replace"), digest.encode()):
             return None
         return self.current(str(row[0]))
@@ -152,25 +140,19 @@ class ServiceKeys:
         return next(iter(self._read("id = ? AND revoked_at_utc IS NULL", key_id)), None)
 
     def spent_today(self, key_id: str) -> tuple[float, int]:
-        today = datetime.now(UTC).date().isoformat()
-        with self._database.reading() as connection:
-            ((usd, tokens),) = connection.execute(_SPENT, (key_id, today))
+        usd, tokens = self._database.row(_SPENT, (key_id, datetime.now(UTC).date().isoformat()))
         return float(usd), int(tokens or 0)
 
     def last_used(self, key_id: str) -> datetime | None:
         """Returns when the key's newest run was created; None: it has none."""
-        with self._database.reading() as connection:
-            ((newest,),) = connection.execute(_LAST, (key_id,))
-        return read_time(newest)
+        return read_time(self._database.row(_LAST, (key_id,))[0])
 
     def _changed(self, work: Callable[[sqlite3.Cursor], str | None]) -> None:
         if (refusal := self._change(work)) is not None:
             raise BadInput(refusal)
-        self._written(1)
 
     def _read(self, where: str, *bound: str) -> tuple[ServiceKey, ...]:
-        with self._database.reading() as connection:
-            rows = connection.execute(f"SELECT {_COLUMNS} FROM service_keys WHERE {where}", bound).fetchall()  # noqa: S608  own text
+        rows = self._database.rows(f"SELECT {_COLUMNS} FROM service_keys WHERE {where}", bound)  # noqa: S608  own text
         try:
             return tuple(_key(dict(zip((*FIXED, "revoked_at_utc"), row, strict=True))) for row in rows)
         except (ValueError, TypeError, RecursionError) as error:

@@ -41,21 +41,21 @@ from storage.evidence.anchoring import (
     places_of,
     read_evidence,
 )
-from storage.evidence.derived import deletion_digest, digest_of, erased_row
+from storage.evidence.derived import deletion_digest, erased_digest
 from storage.evidence.history import Report
 from storage.evidence.keys import file_of_log, load_key, new_key, new_key_in_place
 from storage.judgements import Judgements
 from storage.log import commands, queries, reading
-from storage.log.commands import CommandWatch, Listener, Signer, read_origin, records_of_no_run
+from storage.log.commands import CommandWatch, Listener, Signer, records_of_no_run
 from storage.log.event_log import EventLog
 from storage.log.live_runs import forget_images, keep_images, read_image
 from storage.log.owner import gone, held, left
 from storage.log.queries import Listing, Search, Totals, interrupt
 from storage.log.reading import Deletion, read_raw, read_run, unknown_run
-from storage.merkle.chain import add_record, read_chain
-from storage.merkle.formats import PublicKey, error_text, rotated_keys
+from storage.merkle.chain import add_record, read_chain, read_origin
+from storage.merkle.formats import PublicKey, error_text, rotated_keys, text_of
 from storage.privacy import SEALED, Privacy, Sealed
-from storage.records import ERASED, BatchSummary, RawEvent, RunSummary, StoredEvent
+from storage.records import ERASED, OF_TOOLS, BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
 from storage.search.filters import read_words
 from storage.search.index import forget as forget_text
@@ -67,6 +67,7 @@ log = logging.getLogger(__name__)
 
 _POLL_S, _QUIET_S = 0.2, 1.0
 _PAGE_EVENTS = 1000
+_MOST_WAITING = 1000
 _OF_KEY = (
     "SELECT 1 FROM runs WHERE json_valid(actor) AND json_extract(actor, '$.kind') = 'service' "
     "AND json_extract(actor, '$.id') = ? AND run_id = ? AND NOT imported"
@@ -173,7 +174,7 @@ def _record(
         "erased": erased,
     }
     cursor.execute(_RECORD, row)
-    more = {"erased": True, "run_sha256": digest_of([erased_row(cursor, run_id)])} if erased else {}
+    more = {"erased": True, "run_sha256": erased_digest(cursor, run_id)} if erased else {}
     more |= {"sealed": True} if sealed else {}  # then its events stay
     more |= {"at_utc": now, "row_sha256": deletion_digest(row), **caller_fields(caller)}
     run_chain = read_chain(cursor, run_id)  # before its events go
@@ -238,10 +239,10 @@ class Store:
             self._drop_left_keys()
         self.search = RunSearch(database, self.log.change_and_wait)
         self.shadow_traffic = ShadowTraffic(database)
-        self.access_log = AccessLog(database, self.log.change, self._anchoring.written)
-        self.service_keys = ServiceKeys(database, self.log.change_and_wait, self._anchoring.written)
-        self.deleted_responses = DeletedResponses(database, self.log.change_and_wait, self._anchoring.written)
-        self.judgements = Judgements(database, self.log.change_and_wait, self._anchoring.written, redaction.note)
+        self.access_log = AccessLog(database, self.log.change)
+        self.service_keys = ServiceKeys(database, self.log.change_and_wait)
+        self.deleted_responses = DeletedResponses(database, self.log.change_and_wait)
+        self.judgements = Judgements(database, self.log.change_and_wait, redaction.note)
 
     @property
     def refusal(self) -> StoreError | None:
@@ -354,34 +355,29 @@ class Store:
 
         At most ``MOST_TURNS``, the newest. A run that is in no conversation is the only one; of an unknown one: none.
         """
-        with self._database.reading() as connection:
-            root = queries.read_root(connection, run_id)
-        return [] if root is None else self.runs(MOST_TURNS, conversation=root, answers=True)[::-1]
+        root = self._database.row(queries.ROOT, (run_id,))
+        return [] if root is None else self.runs(MOST_TURNS, conversation=text_of(root[0]), answers=True)[::-1]
 
     def turn_numbers(self, run_ids: Collection[str]) -> dict[str, tuple[int, int]]:
         """Returns the place of each of these runs in its conversation, from 1, and how many runs that has.
 
         Leaves out runs that are in none.
         """
-        with self._database.reading() as connection:
-            return queries.read_places(connection, json.dumps(list(run_ids)))
+        rows = self._database.rows(queries.TURNS, (json.dumps(list(run_ids)),))
+        return {run_id: (place, count) for run_id, place, count in rows if count > 1 and run_id in run_ids}
 
     def newest(self) -> int:
         """Returns the ``sequence`` of the newest event: while it stays, no run has gone on."""
-        with self._database.reading() as connection:
-            ((newest,),) = connection.execute("SELECT max(sequence) FROM events")
-        return int(newest or 0)
+        return int(self._database.row("SELECT max(sequence) FROM events")[0] or 0)
 
     def was_used(self) -> bool:
         """Returns whether the database ever held a run, even if all were deleted since."""
-        with self._database.reading() as connection:
-            query = "SELECT 1 FROM sqlite_sequence WHERE name = 'events'"
-            return connection.execute(query).fetchone() is not None
+        return self._database.row("SELECT 1 FROM sqlite_sequence WHERE name = 'events'") is not None
 
     def spent_since(self, purposes: Collection[str], since_utc: datetime) -> tuple[float, int]:
         """Returns the known USD and the tokens of all runs of these purposes that began since then."""
-        with self._database.reading() as connection:
-            return queries.read_spent(connection, json.dumps(list(purposes)), since_utc.isoformat())
+        usd, tokens = self._database.row(queries.SPENT, (json.dumps(list(purposes)), since_utc.isoformat()))
+        return float(usd), int(tokens or 0)
 
     def totals(
         self,
@@ -400,9 +396,8 @@ class Store:
 
     def cursor_at(self, moment_utc: datetime) -> int:
         """Returns the ``before`` with which ``runs`` begins at the last run before ``moment_utc``; 0: there is none."""
-        with self._database.reading() as connection:
-            query = "SELECT sequence FROM runs WHERE created_at_utc < ? ORDER BY created_at_utc DESC LIMIT 1"
-            row = connection.execute(query, (moment_utc.isoformat(),)).fetchone()
+        query = "SELECT sequence FROM runs WHERE created_at_utc < ? ORDER BY created_at_utc DESC LIMIT 1"
+        row = self._database.row(query, (moment_utc.isoformat(),))
         return 0 if row is None else int(row[0]) + 1
 
     def batches(
@@ -428,8 +423,7 @@ class Store:
 
     def caused_by(self, run_id: str, key: Actor) -> bool:
         """Whether this service key asked for the run here, by its row; the run's own events are not read."""
-        with self._database.reading() as connection:
-            return bool(connection.execute(_OF_KEY, (key.id, run_id)).fetchall())
+        return self._database.row(_OF_KEY, (key.id, run_id)) is not None
 
     def created(self, run_id: str) -> RunCreated:
         """The first event of the run. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
@@ -456,7 +450,6 @@ class Store:
             lambda cursor: commands.send(cursor, stored, self.vault, machine, log_key, self._trusted)
         )
         if isinstance(outcome, int):
-            self._anchoring.written(1)  # the machine may have been registered
             for watch in self._watches:
                 watch.wake()
             return outcome
@@ -488,36 +481,31 @@ class Store:
             sent_commands.check(connection, keys, report, self.vault, run_id)
         return [finding.what for finding in report.findings if finding.sequence is not None]  # none: of a command alone
 
-    def waiting(self, limit: int = 1000) -> list[RunTrace]:
+    def waiting(self) -> list[RunTrace]:
         """Returns the runs of which something waits for an approval, the one that waits longest first.
 
         Of some of them other steps still run. Leaves out those that cannot be read.
         """
-        found = []
-        for run in self.runs(limit=limit, status="waiting"):
-            with suppress(UnknownRun, RunUnreadable):
-                trace, _ = self.trace(run.run_id)
-                if trace.asked_for and not trace.ended:
-                    found.append(trace)
+        found = [trace for trace in self._at_rest() if trace.asked_for and not trace.ended]
         return sorted(found, key=lambda trace: trace.asked_for[0].requested_at_utc)
 
-    def waiting_for_tools(self, limit: int = 1000) -> list[RunTrace]:
+    def waiting_for_tools(self) -> list[RunTrace]:
         """Returns the runs that wait for nothing but their client's tools, the one that waits longest first.
 
         Leaves out those that cannot be read.
         """
-        found = []
-        for run in self.runs(limit=limit, status="waiting"):
-            with suppress(UnknownRun, RunUnreadable):
-                trace, _ = self.trace(run.run_id)
-                if trace.status == "waiting" and not trace.asked_for:
-                    found.append(trace)
+        found = [trace for trace in self._at_rest() if trace.status == "waiting" and not trace.asked_for]
         return sorted(found, key=lambda trace: trace.waiting_since_utc or trace.created_at_utc)
 
+    def _at_rest(self) -> Iterator[RunTrace]:
+        """Yields the runs that their rows say are waiting, but for those that cannot be read."""
+        for run in self.runs(limit=_MOST_WAITING, status="waiting"):
+            with suppress(UnknownRun, RunUnreadable):
+                yield self.trace(run.run_id)[0]
+
     def waiting_approvals(self) -> int:
-        """Returns how many runs wait for an approval, by their rows."""
-        with self._database.reading() as connection:
-            return queries.count_approvals(connection)
+        """Returns how many runs wait for an approval, also while other steps of them run."""
+        return int(self._database.row(queries.APPROVALS, (len(OF_TOOLS), OF_TOOLS))[0])
 
     def keep_images(self, images: Sequence[LoadedImage]) -> None:
         """Keeps the bytes of images, each once. Begin the run that names them within a day. Raises: StoreError."""
@@ -536,9 +524,8 @@ class Store:
 
     def sent_to_waiting(self) -> list[str]:
         """Returns the runs that wait and to which anything was ever sent."""
-        with self._database.reading() as connection:
-            sent = "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting' "
-            return [run_id for (run_id,) in connection.execute(f"{sent} ORDER BY runs.sequence")]
+        sent = "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting'"
+        return [run_id for (run_id,) in self._database.rows(f"{sent} ORDER BY runs.sequence")]
 
     def watch(self, listener: Listener) -> CommandWatch:
         """Tells ``listener`` each command that any process sends from now on, in a thread of its own, until closed.
@@ -606,9 +593,8 @@ class Store:
         interrupted.
         """
         try:
-            with self._database.reading() as connection:
-                # A queued run has no owner: it waits for one.
-                unfinished = [(run_id, owner) for run_id, owner in queries.read_unfinished(connection) if owner]
+            # A queued run has no owner: it waits for one.
+            unfinished = [row for row in self._database.rows(queries.UNFINISHED, queries.ENDED_BOUNDS) if row[1]]
         except StoreDamaged as error:
             log.warning("interrupted runs cannot be determined: %s", error)
             return []
@@ -641,7 +627,6 @@ class Store:
         record |= caller_fields(caller)
         self.log.change_and_wait(lambda cursor: add_record(cursor, "key.rotated", None, **record))
         new_key_in_place(self.places.key)
-        self._anchoring.written(1)
         return new.public
 
     def delete(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
@@ -677,7 +662,6 @@ class Store:
 
     def _take_out(self, run_ids: Sequence[str], caller: Caller, *, erased: bool) -> Deleted:
         outcome = self.log.change_and_wait(lambda cursor: _take_out(cursor, run_ids, caller, erased=erased))
-        self._anchoring.written(len(outcome.run_ids))
         for run_id in outcome.run_ids:
             self._listing.doubt(run_id)
         return outcome
@@ -706,14 +690,12 @@ class Store:
 
     def copies(self, run_id: str) -> list[str]:
         """Returns the re-runs of a run, which may hold text of it."""
-        with self._database.reading() as connection:
-            reruns = "SELECT run_id FROM runs WHERE parent_run_id = ? AND status <> ?"
-            return [other for (other,) in connection.execute(reruns, (run_id, ERASED))]
+        reruns = "SELECT run_id FROM runs WHERE parent_run_id = ? AND status <> ?"
+        return [other for (other,) in self._database.rows(reruns, (run_id, ERASED))]
 
     def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
         """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
         self.log.change_and_wait(lambda cursor: _hold(cursor, run_ids, caller, held=held))
-        self._anchoring.written(len(run_ids))
 
     def held(self, run_ids: Sequence[str]) -> set[str]:
         with self._database.reading() as connection:
@@ -762,8 +744,7 @@ class Store:
             return reading.read_events(connection, run_id, self.vault, after, limit)
 
     def _status(self, run_id: str) -> str:
-        with self._database.reading() as connection:
-            row = connection.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        row = self._database.row("SELECT status FROM runs WHERE run_id = ?", (run_id,))
         if row is None:
             raise unknown_run(run_id)
         return str(row[0])

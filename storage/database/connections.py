@@ -12,11 +12,12 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
+from typing import Any
 from urllib.parse import quote, unquote
 
 from conductor_core.errors import StoreError, StoreFull, StoreReadOnly
@@ -104,6 +105,10 @@ class ReadOnlyMedia:
             ) from error
         return folder
 
+
+Change = Callable[[Callable[[sqlite3.Cursor], Any]], Any]
+"""Runs a piece of work in a transaction of the writer, and returns its result (``EventLog.change_and_wait``)."""
+Bound = Sequence[object] | Mapping[str, object]
 
 BUSY_TIMEOUT_S = 10.0
 _READERS = 32
@@ -256,6 +261,15 @@ class Database:
             self._idle.append(connection)
             if self._closed or self._media is not None:
                 self._close_idle()
+
+    def rows(self, query: str, bound: Bound = ()) -> list[Any]:
+        """Returns all rows of a query. Raises: StoreError."""
+        with self.reading() as connection:
+            return connection.execute(query, bound).fetchall()
+
+    def row(self, query: str, bound: Bound = ()) -> Any:
+        """Returns the first row of a query; None: it has none. Raises: StoreError."""
+        return next(iter(self.rows(query, bound)), None)
 
     def _reader(self) -> sqlite3.Connection:
         with suppress(IndexError):

@@ -193,7 +193,7 @@ def check_log(
                 if (read_version(connection) or "") < EVIDENCE_SINCE:
                     raise
             report = Report()
-            report.add("evidence", None, None, f"nothing could be checked of events and their evidence: {error}")
+            report.add("evidence", f"nothing could be checked of events and their evidence: {error}")
         with closing(open_database(database)) as connection:
             connection.execute("BEGIN")  # a run that goes on changes its row together with its events
             derived.check(connection, report, progress, vault)

@@ -5,23 +5,24 @@ import json
 import re
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
-from typing import get_args
+from typing import NamedTuple, get_args
 
 from conductor_core.chat.messages import ImageType, images_in
 from conductor_core.errors import ContentMissing, UnknownRun
 from conductor_core.run.trace import AT_REST, RunTrace, RunUnreadable
 from storage.database import schema
+from storage.deleted_responses import COLUMNS as RESPONSE_COLUMNS
 from storage.deleted_responses import DELETED
-from storage.deleted_responses import row_digest as row_digest_of_response
+from storage.encoding import row_digest
 from storage.evidence.database_audit import reading
 from storage.evidence.history import Report, counted
 from storage.evidence.search_index import REBUILD, IndexCheck
 from storage.judgements import ADDED
-from storage.judgements import row_digest as row_digest_of_judgement
+from storage.judgements import COLUMNS as JUDGEMENT_COLUMNS
 from storage.log.live_runs import changing_columns, fixed_columns, read_image
 from storage.log.owner import OWNER_ID
 from storage.log.reading import read_apart
@@ -29,12 +30,8 @@ from storage.merkle.formats import read_record, text_of
 from storage.privacy import SEALED, Sealed, Vault
 from storage.records import ERASED, SEALED_COLUMNS
 from storage.search.index import FULL_TEXT, is_shadow
-from storage.service_keys import CREATED, FIXED, REVOKED, row_digest
+from storage.service_keys import CREATED, FIXED, REVOKED
 
-_RECORDS = (
-    "SELECT run_id, record FROM leaves WHERE record IS NOT NULL AND (instr(record, '\"run.deleted\"') "
-    "OR instr(record, '\"run.held\"') OR instr(record, '\"run.released\"')) ORDER BY position"
-)
 _DELETION = (
     "run_id", "deleted_at_utc", "actor", "door", "created_at_utc", "status", "events", "events_sha256", "erased",
 )  # fmt: skip
@@ -69,47 +66,46 @@ class Removals:
 
 def deletion_digest(row: Mapping[str, object]) -> str:
     """Returns the digest of a row of ``deletions``, by its columns without ``id``; its record in the log has it."""
-    values = [row.get(name) for name in _DELETION[:-1]] + [int(bool(row.get("erased")))]
-    return hashlib.sha256(json.dumps(values, default=repr).encode()).hexdigest()
+    return row_digest({**row, "erased": int(bool(row.get("erased")))}, _DELETION)
+
+
+def _logged(connection: sqlite3.Connection, *kinds: str) -> list[Record]:
+    """Returns the log's records of these kinds, in order. Damaged ones are findings about the evidence."""
+    holds = " OR ".join(["instr(record, ?)"] * len(kinds))
+    query = f"SELECT run_id, record FROM leaves WHERE record IS NOT NULL AND ({holds}) ORDER BY position"  # noqa: S608  no value in it
+    rows = connection.execute(query, [f'"{kind}"' for kind in kinds]).fetchall()
+    found = [{"run": run_id, **read_record(str(text).encode(errors="replace"))} for run_id, text in rows]
+    return [record for record in found if record.get("kind") in kinds]
 
 
 def read_removals(connection: sqlite3.Connection) -> Removals:
-    """Returns what the log says. Damaged records are findings about the evidence, and are passed over here."""
     found = Removals()
-    for run_id, text in connection.execute(_RECORDS).fetchall():
-        record = _read(text)
-        run_id = str(record.get("run", run_id))
-        match record.get("kind"):
-            case "run.held" | "run.released" as kind:
-                found.holds[run_id].append({**record, "held": kind == "run.held"})
-            case "run.deleted":
-                found.gone |= found.held & {run_id}
-                found.deletions[run_id] = record
+    for record in _logged(connection, "run.deleted", "run.held", "run.released"):
+        run_id, kind = str(record["run"]), record["kind"]
+        if kind == "run.deleted":
+            found.gone |= found.held & {run_id}
+            found.deletions[run_id] = record
+        else:
+            found.holds[run_id].append({**record, "held": kind == "run.held"})
     return found
 
 
-def digest_of(rows: Iterable[Sequence[object]]) -> str:
-    return hashlib.sha256(json.dumps([list(row) for row in rows], default=repr).encode()).hexdigest()
-
-
-def erased_row(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> Sequence[object]:
-    """Returns what is kept of an erased run in its row, None for what it lacks; nothing, if there is none.
-
-    Raises: sqlite3.Error.
-    """
+def erased_digest(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> str | None:
+    """Returns the digest of what is kept of an erased run in its row; None: there is no row. Raises: sqlite3.Error."""
     rows = _rows(connection, "SELECT * FROM runs WHERE run_id = ?", run_id)
     if not rows:
-        return ()
+        return None
     # Records of before there were conversations, and runs about other runs, have a digest without them.
     later = [rows[0].get(name) for name in ("conversation_id", "about_run_id")]
     while later and later[-1] is None:
         later.pop()
-    return [rows[0].get(name) for name in _ERASED] + later
+    kept = [rows[0].get(name) for name in _ERASED] + later
+    return hashlib.sha256(json.dumps([kept], default=repr).encode()).hexdigest()
 
 
 def check_removals(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
     for run_id in sorted(logged.gone):
-        report.add("derived", run_id, None, "the run was held when it was deleted or erased")
+        report.add("derived", "the run was held when it was deleted or erased", run_id)
     for what, check in (
         ("the table deletions", _check_deletions),
         ("the table holds", _check_holds),
@@ -125,31 +121,36 @@ def _rows(connection: sqlite3.Connection | sqlite3.Cursor, query: str, *bound: s
     return [dict(zip(names, each, strict=True)) for each in cursor.fetchall()]
 
 
+def _newer_rows(connection: sqlite3.Connection, table: str, order: str) -> list[Record]:
+    """Returns the rows of a table that older databases lack; none if it is not there, as another check says."""
+    there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchall()
+    return _rows(connection, f"SELECT * FROM {table} ORDER BY {order}") if there else []  # noqa: S608  own names
+
+
 def _check_deletions(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
     found = _rows(connection, "SELECT * FROM deletions ORDER BY id")
     rows = {str(row.get("run_id")): row for row in found}
     if len(rows) < len(found):
-        report.add("derived", None, None, "the table of deletions has a run twice")
+        report.add("derived", "the table of deletions has a run twice")
     for run_id in sorted(logged.deletions.keys() - rows.keys()):
-        what = "the log says that the run was deleted, and the table of deletions does not"
-        report.add("derived", run_id, None, what)
+        report.add("derived", "the log says that the run was deleted, and the table of deletions does not", run_id)
     recorded = [run_id for run_id in rows if run_id in logged.deletions]
     if recorded != [run_id for run_id in logged.deletions if run_id in rows]:
-        report.add("derived", None, None, "the table of deletions has runs in another order than the log")
+        report.add("derived", "the table of deletions has runs in another order than the log")
     for run_id, row in rows.items():
         if (record := logged.deletions.get(run_id)) is None:
-            report.add("derived", run_id, None, "the table of deletions has the run, and no record in the log does")
+            report.add("derived", "the table of deletions has the run, and no record in the log does", run_id)
         elif wrong := _wrong(record, row):
-            report.add("derived", run_id, None, f"the table of deletions differs from the log: {wrong}")
+            report.add("derived", f"the table of deletions differs from the log: {wrong}", run_id)
 
 
 def _check_erased_rows(connection: sqlite3.Connection, logged: Removals, report: Report) -> None:
     for run_id in sorted(logged.erased):
-        row = erased_row(connection, run_id)
-        if not row:
-            report.add("derived", run_id, None, "the run was erased, and lists do not show it")
-        elif digest_of([row]) != logged.deletions[run_id].get("run_sha256"):
-            report.add("derived", run_id, None, "the row of the erased run is not as it was left")
+        digest = erased_digest(connection, run_id)
+        if digest is None:
+            report.add("derived", "the run was erased, and lists do not show it", run_id)
+        elif digest != logged.deletions[run_id].get("run_sha256"):
+            report.add("derived", "the row of the erased run is not as it was left", run_id)
 
 
 def _wrong(record: Record, row: Mapping[str, object]) -> str:
@@ -170,105 +171,85 @@ def _check_holds(connection: sqlite3.Connection, logged: Removals, report: Repor
         of_run, records = rows[run_id], logged.holds.get(run_id, [])
         kept, said = ([[each.get(name) for name in _OF_HOLD] for each in some] for some in (of_run, records))
         if run_id in logged.held and not (of_run and of_run[-1].get("held")):
-            report.add("derived", run_id, None, "the log says that the run is held, and the table of holds does not")
+            report.add("derived", "the log says that the run is held, and the table of holds does not", run_id)
         elif kept[len(kept) - len(said) :] != said:
-            report.add("derived", run_id, None, "the table of holds differs from the log")
+            report.add("derived", "the table of holds differs from the log", run_id)
         elif len(kept) > len(said):
-            report.add("derived", run_id, None, "the table of holds has the run, and no record in the log does")
-
-
-_KEY_RECORDS = (
-    "SELECT record FROM leaves WHERE record IS NOT NULL AND run_id IS NULL "
-    "AND instr(record, '\"service_key.') ORDER BY position"
-)
+            report.add("derived", "the table of holds has the run, and no record in the log does", run_id)
 
 
 def _check_service_keys(connection: sqlite3.Connection, report: Report) -> None:
     """Adds service keys that the table has and no record does, or the other way round, and those that differ."""
-    logged: dict[str, dict[str, Record]] = {CREATED: {}, REVOKED: {}}
-    for (text,) in connection.execute(_KEY_RECORDS).fetchall():
-        record = _read(text)
-        logged.get(str(record.get("kind")), {})[str(record.get("key"))] = record
-    exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'service_keys'").fetchall()
-    found = _rows(connection, "SELECT * FROM service_keys ORDER BY created_at_utc, id") if exists else []
-    rows = {str(row.get("id")): row for row in found}
+    logged: dict[object, dict[str, Record]] = {CREATED: {}, REVOKED: {}}
+    for record in _logged(connection, CREATED, REVOKED):
+        logged[record["kind"]][str(record.get("key"))] = record
+    rows = {str(row.get("id")): row for row in _newer_rows(connection, "service_keys", "created_at_utc, id")}
     for key_id in logged[CREATED].keys() - rows.keys():
         what = f"the log says that the service key {key_id} was created, and the table of service keys lacks it"
-        report.add("derived", None, None, what)
+        report.add("derived", what)
     for key_id, row in rows.items():
         key = f"the service key {key_id[:80]}"
         created, revoked = logged[CREATED].get(key_id), logged[REVOKED].get(key_id, {}).get("at_utc")
         if created is None:
-            report.add("derived", None, None, f"the table of service keys has {key}, and no record in the log does")
-        elif created.get("row_sha256") != row_digest(row):
+            report.add("derived", f"the table of service keys has {key}, and no record in the log does")
+        elif created.get("row_sha256") != row_digest(row, FIXED):
             said, kept = ({name: _of_key(each, name) for name in FIXED} for each in (created, row))
             wrong = [name for name in FIXED if name not in ("id", "digest") and kept[name] != said[name]]
-            what = ", ".join(wrong) or "which key it is"
-            report.add("derived", None, None, f"{key} differs from the log: {what}")
+            report.add("derived", f"{key} differs from the log: {', '.join(wrong) or 'which key it is'}")
         if row.get("revoked_at_utc") != revoked:
             says = "that it was revoked" if revoked else "nothing of its being revoked"
-            report.add("derived", None, None, f"{key} differs from the log, which says {says}: revoked_at_utc")
+            report.add("derived", f"{key} differs from the log, which says {says}: revoked_at_utc")
 
 
-_RESPONSE_RECORDS = (
-    "SELECT record FROM leaves WHERE record IS NOT NULL AND instr(record, '\"response.deleted\"') ORDER BY position"
-)
+class _OfRuns(NamedTuple):
+    """A table whose rows are on record each, and go with their runs.
 
-
-def _check_deleted_responses(connection: sqlite3.Connection, gone: Container[str], report: Report) -> None:
-    """Adds deleted responses that the table has and no record does, or the other way round, and those that differ.
-
-    ``gone``: runs that were deleted or erased, with their deleted responses.
+    ``name``: the column that names a row. ``said``: the field of its record that does. The rest: how findings begin.
     """
-    records = [_read(text) for (text,) in connection.execute(_RESPONSE_RECORDS).fetchall()]
-    logged = {str(each.get("response")): each for each in records if each.get("kind") == DELETED}
-    wanted = {response: each for response, each in logged.items() if str(each.get("run")) not in gone}
-    exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'deleted_responses'").fetchall()
-    found = _rows(connection, "SELECT * FROM deleted_responses ORDER BY response_id") if exists else []
-    rows = {str(row.get("response_id")): row for row in found}
-    for response, record in wanted.items():
-        what = f"the deleted response {response[:80]}"
-        if (row := rows.get(response)) is None:
-            report.add("derived", str(record.get("run")), None, f"the table of deleted responses lacks {what}")
-        elif record.get("row_sha256") != row_digest_of_response(row):
-            report.add("derived", str(record.get("run")), None, f"{what} differs from the log")
-    for response in rows.keys() - wanted.keys():
-        what = f"the table of deleted responses has {response[:80]}, and no record in the log does"
-        report.add("derived", text_of(rows[response].get("run_id")), None, what)
+
+    table: str
+    columns: Sequence[str]
+    kind: str
+    name: str
+    said: str
+    lacks: str
+    has: str
+    differs: str
 
 
-_JUDGEMENT_RECORDS = (
-    "SELECT record FROM leaves WHERE record IS NOT NULL AND instr(record, '\"judgement.added\"') ORDER BY position"
-)
+_ON_RECORD = (
+    _OfRuns(
+        "deleted_responses", RESPONSE_COLUMNS, DELETED, "response_id", "response",
+        lacks="the table of deleted responses lacks the deleted response {}",
+        has="the table of deleted responses has {}",
+        differs="the deleted response {}",
+    ),
+    _OfRuns(
+        "judgements", JUDGEMENT_COLUMNS, ADDED, "id", "judgement",
+        lacks="the table of judgements lacks number {}",
+        has="the table of judgements has number {}",
+        differs="the judgement {}",
+    ),
+)  # fmt: skip
 
 
-def _check_judgements(connection: sqlite3.Connection, gone: Container[str], report: Report) -> None:
-    """Adds judgements that the table has and no record does, or the other way round, and those that differ.
+def _check_on_record(connection: sqlite3.Connection, of: _OfRuns, gone: Container[str], report: Report) -> None:
+    """Adds rows that the table has and no record does, or the other way round, and those that differ.
 
-    ``gone``: runs that were deleted or erased, with what was held of them.
+    ``gone``: runs that were deleted or erased, with their rows.
     """
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'judgements'").fetchall():
-        return
-    wanted: dict[int, Record] = {}
-    for (text,) in connection.execute(_JUDGEMENT_RECORDS):
-        record = _read(text)
-        number, added = record.get("judgement"), record.get("kind") == ADDED
-        if added and isinstance(number, int) and str(record.get("run")) not in gone:
-            wanted[number] = record
-    for row in _rows(connection, "SELECT * FROM judgements ORDER BY id"):
-        number = row.get("id")
-        said = wanted.pop(number, None) if isinstance(number, int) else None
-        if said is None:
-            what = f"the table of judgements has number {str(number)[:40]}, and no record in the log does"
-            report.add("derived", text_of(row.get("run_id")), None, what)
-        elif said.get("row_sha256") != row_digest_of_judgement(row):
-            report.add("derived", str(said.get("run")), None, f"the judgement {number} differs from the log")
-    for each, record in wanted.items():
-        report.add("derived", str(record.get("run")), None, f"the table of judgements lacks number {each}")
-
-
-def _read(text: object) -> Record:
-    return read_record(text.encode(errors="replace") if isinstance(text, str) else b"")
+    records = [record for record in _logged(connection, of.kind) if str(record["run"]) not in gone]
+    wanted = {str(record.get(of.said)): record for record in records}
+    for row in _newer_rows(connection, of.table, of.name):
+        name = str(row.get(of.name))
+        record = wanted.pop(name, None)
+        if record is None:
+            what = f"{of.has.format(name[:80])}, and no record in the log does"
+            report.add("derived", what, text_of(row.get("run_id")))
+        elif record.get("row_sha256") != row_digest(row, of.columns):
+            report.add("derived", f"{of.differs.format(name[:80])} differs from the log", str(record["run"]))
+    for name, record in wanted.items():
+        report.add("derived", of.lacks.format(name[:80]), str(record["run"]))
 
 
 def _of_key(said: Record, name: str) -> object:
@@ -358,11 +339,11 @@ def check_schema(connection: sqlite3.Connection, report: Report) -> None:
         what = "the database does not say of which version it is"
         if version is not None:
             what = f"the database says it is of version {version[:40]!r}, which this program does not know"
-        report.add("schema", None, None, f"{what}: it is compared with version {schema.HEAD}")
+        report.add("schema", f"{what}: it is compared with version {schema.HEAD}")
         version = schema.HEAD
     with reading(report, "the schema"):
         for what in differences(connection, version or schema.HEAD):
-            report.add("schema", None, None, f"{what}; {REBUILD}" if "search_" in what else what)
+            report.add("schema", f"{what}; {REBUILD}" if "search_" in what else what)
     there = {name for kind, name, _ in parts(connection) if kind == "table"}
     for table, of_table in made(version)[1].items():
         if table in there and table not in _CHECKED_WITH_EVENTS:
@@ -380,7 +361,7 @@ def _check_types(
     for (name, *_), count in zip(columns, counts, strict=True):
         if count:
             are = counted(int(count), "value is", "values are")
-            report.add("derived", None, None, f"{are} not of the type of the column {table}.{name}")
+            report.add("derived", f"{are} not of the type of the column {table}.{name}")
 
 
 def _is_odd(table: str, name: str, kind: str, optional: bool) -> str:
@@ -395,13 +376,13 @@ def _check_numbers(connection: sqlite3.Connection, report: Report) -> None:
     rows = connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
     kept = dict(rows)
     if len(kept) != len(rows) or not kept.keys() <= set(_COUNTED):
-        report.add("schema", None, None, "the last numbers of tables are not those of this program's tables")
+        report.add("schema", "the last numbers of tables are not those of this program's tables")
     there = {name for kind, name, _ in parts(connection) if kind == "table"}
     for table in there.intersection(_COUNTED) - {"events"}:
         ((newest,),) = connection.execute(f"SELECT coalesce(max(id), 0) FROM {table}")  # noqa: S608  own names
         last = kept.get(table, 0)
         if last != newest and not (table in _GO_WITH_RUNS and isinstance(last, int) and last > newest):
-            report.add("schema", None, None, f"the last number of the table {table} is {newest}, not {str(last)[:40]}")
+            report.add("schema", f"the last number of the table {table} is {newest}, not {str(last)[:40]}")
 
 
 _OF_RUNS = ("runs", "snapshots", "run_contents")
@@ -431,10 +412,9 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
         named |= _check_erased(connection, logged.erased, named, report, vault)
     with reading(report, "the table service_keys"):
         _check_service_keys(connection, report)
-    with reading(report, "the table deleted_responses"):
-        _check_deleted_responses(connection, read_removals(connection).deletions, report)
-    with reading(report, "the table judgements"):
-        _check_judgements(connection, read_removals(connection).deletions, report)
+    for of in _ON_RECORD:
+        with reading(report, f"the table {of.table}"):
+            _check_on_record(connection, of, read_removals(connection).deletions, report)
     for part, has, lacks, what in (
         *((f"the table {table}", table, "events", f"{table} knows a run that has no event") for table in _OF_RUNS),
         ("which runs lists lack", "events", "runs", "the run has events, and no row: lists do not show it"),
@@ -443,7 +423,7 @@ def check(connection: sqlite3.Connection, report: Report, progress: Callable[[st
             query = f"SELECT DISTINCT run_id FROM {has} WHERE run_id NOT IN (SELECT run_id FROM {lacks})"  # noqa: S608  own names
             for (run_id,) in connection.execute(query).fetchall():
                 if run_id not in named:
-                    report.add("derived", str(run_id), None, what)
+                    report.add("derived", what, str(run_id))
     images = _Images(connection, report)
     closed: Counter[str] = Counter()
     index = IndexCheck(connection, report, lambda: progress("runs", 0))
@@ -474,14 +454,13 @@ def _check_erased(
             continue
         done.add(run_id)
         if status != ERASED:
-            report.add("derived", run_id, None, "the run was erased, and lists do not say so")
+            report.add("derived", "the run was erased, and lists do not say so", run_id)
         elif run_id not in erased:
-            what = "lists say that the run was erased, and no record in the log does"
-            report.add("derived", text_of(run_id), None, what)
+            report.add("derived", "lists say that the run was erased, and no record in the log does", text_of(run_id))
         elif has_text:
-            report.add("derived", run_id, None, "the run was erased, and its row or a snapshot holds a text")
+            report.add("derived", "the run was erased, and its row or a snapshot holds a text", run_id)
         elif vault.all_of([run_id]):
-            report.add("derived", run_id, None, "the run was erased, and its key is still there: erase it again")
+            report.add("derived", "the run was erased, and its key is still there: erase it again", run_id)
     return done
 
 
@@ -503,7 +482,7 @@ class _Images:
                 self._look(sha256)
                 if sha256 in self._missing or media_type not in IMAGE_TYPES:
                     why = self._missing.get(sha256, f"the content {str(sha256)[:12]} is of no type of an image")
-                    report.add("derived", None, None, f"an image is not as it was kept: {why}")
+                    report.add("derived", f"an image is not as it was kept: {why}")
 
     def _look(self, sha256: object) -> None:
         try:
@@ -516,26 +495,26 @@ class _Images:
         named = {image.sha256: image for turn in trace.conversation for image in images_in(turn.content)}
         kept = {sha256 for (sha256,) in self._connection.execute(_IMAGES, (trace.run_id,))}
         if kept - named.keys():
-            report.add("derived", trace.run_id, None, "a list says that the run needs an image that it does not name")
+            report.add("derived", "a list says that the run needs an image that it does not name", trace.run_id)
         for sha256, image in named.items():
             if sha256 not in self._types:
                 self._look(sha256)
             if sha256 in self._missing and (trace.imported is None or sha256 in kept):
-                report.add("derived", trace.run_id, None, f"an image of the run is missing: {self._missing[sha256]}")
+                report.add("derived", f"an image of the run is missing: {self._missing[sha256]}", trace.run_id)
             elif sha256 in self._types and self._types[sha256] != image.media_type:
-                report.add("derived", trace.run_id, None, f"the image {sha256[:12]} is kept as one of another type")
+                report.add("derived", f"the image {sha256[:12]} is kept as one of another type", trace.run_id)
             elif sha256 in self._types and sha256 not in kept:
-                report.add("derived", trace.run_id, None, f"no list says that the run needs the image {sha256[:12]}")
+                report.add("derived", f"no list says that the run needs the image {sha256[:12]}", trace.run_id)
 
 
 def _check_run(connection: sqlite3.Connection, run_id: str, images: _Images, report: Report, vault: Vault) -> None:
     try:
         reading, other = read_apart(connection, run_id, vault)
     except (RunUnreadable, UnknownRun) as error:
-        report.add("derived", run_id, None, f"the run cannot be read: {error}")
+        report.add("derived", f"the run cannot be read: {error}", run_id)
         return
     if other:
-        report.add("derived", run_id, None, f"the snapshot of the run {other}")
+        report.add("derived", f"the snapshot of the run {other}", run_id)
     images.check(reading.trace, report)
     (row,) = _rows(connection, "SELECT * FROM runs WHERE run_id = ?", run_id)
     encrypted = _is_encrypted(connection, run_id)
@@ -544,10 +523,10 @@ def _check_run(connection: sqlite3.Connection, run_id: str, images: _Images, rep
             try:
                 row[name] = vault.open(run_id, f"runs {name}", stored).decode() if stored[:1] == SEALED else stored
             except (Sealed, UnicodeDecodeError):
-                report.add("derived", run_id, None, f"the {name} in the row of the run cannot be decrypted")
+                report.add("derived", f"the {name} in the row of the run cannot be decrypted", run_id)
                 return
         elif encrypted and stored is not None:
-            report.add("derived", run_id, None, f"the {name} of the encrypted run is in plain sight in its row")
+            report.add("derived", f"the {name} of the encrypted run is in plain sight in its row", run_id)
     ((first,),) = connection.execute("SELECT min(sequence) FROM events WHERE run_id = ?", (run_id,))
     wanted = fixed_columns(reading.trace, first) | changing_columns(reading.trace)
     wrong = [name for name, value in wanted.items() if name in row and not _same(row[name], value)]
@@ -558,7 +537,7 @@ def _check_run(connection: sqlite3.Connection, run_id: str, images: _Images, rep
     wrong += ["owner_id"] * (not fits)
     wrong += ["vocabulary"] * (not isinstance(vocabulary, int) or vocabulary < 1)
     if wrong:
-        report.add("derived", run_id, None, f"the row of the run differs from its events: {', '.join(sorted(wrong))}")
+        report.add("derived", f"the row of the run differs from its events: {', '.join(sorted(wrong))}", run_id)
 
 
 def _same(stored: object, value: object) -> bool:

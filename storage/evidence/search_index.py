@@ -89,7 +89,7 @@ class IndexCheck:
         self._reached = rows[0][1]
 
     def _wrong(self, run_id: str | None, what: str) -> None:
-        self._report.add("derived", run_id, None, f"the search index does not answer as it must: {what}; {REBUILD}")
+        self._report.add("derived", f"the search index does not answer as it must: {what}; {REBUILD}", run_id)
 
     @contextmanager
     def _reading(self, what: str = "") -> Iterator[None]:
@@ -108,11 +108,10 @@ class IndexCheck:
             for (run_id,) in self._connection.execute(_UNKNOWN, (ERASED,)).fetchall():
                 if run_id not in named:
                     what = f"the search index has rows of a run that is not in the log, or was erased; {REBUILD}"
-                    self._report.add("derived", str(run_id), None, what)
+                    self._report.add("derived", what, str(run_id))
             tables = _TABLES if self._has_failures else set(_TABLES) - {"search_failures"}
             if any(self._connection.execute(_OF_NO_RUN.format(table)).fetchone() for table in tables):
-                what = f"the search index has rows of no run in the log; {REBUILD}"
-                self._report.add("derived", None, None, what)
+                self._report.add("derived", f"the search index has rows of no run in the log; {REBUILD}")
 
     def check_run(self, run_id: str) -> None:
         """Finds what the index has otherwise than the events of a run. Encrypted runs are not in it."""
@@ -121,7 +120,7 @@ class IndexCheck:
         with self._reading():
             if (wrong := self._fault(run_id, self._reached)) is not None:
                 what = "the search index, from which ledger and hits are read, differs from the events of the run"
-                self._report.add("derived", run_id, None, f"{what}: {wrong}; {REBUILD}")
+                self._report.add("derived", f"{what}: {wrong}; {REBUILD}", run_id)
 
     def _fault(self, run_id: str, reached: int) -> str | None:
         ((at_rest,),) = self._connection.execute(_AT_REST, (run_id, reached, *AT_REST_KINDS))

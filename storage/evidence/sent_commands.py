@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from storage.evidence.history import Report, counted
-from storage.log.commands import SENT, NoProof, proven, read_origin, records_of_no_run, registered
+from storage.log.commands import SENT, NoProof, proven, records_of_no_run, registered
+from storage.merkle.chain import read_origin
 from storage.merkle.formats import PublicKey, read_record, rotated_keys, text_of
 from storage.privacy import KeyAway, Sealed, Vault, event_place
 
@@ -73,7 +74,7 @@ def check(
     for each in given:
         if each.number is None and each.kind in _ASKED and not carried.is_proven(each):
             what = f"the event {each.kind} answers no command, and no run that was resumed had the same granted"
-            report.add("derived", each.run_id, each.sequence, what)
+            report.add("derived", what, each.run_id, each.sequence)
     said: set[tuple[str, int]] = set()
     away = 0
     for stored in _rows(connection, "SELECT id, payload, run_id, kind, at_utc FROM commands {} ORDER BY id", of):
@@ -83,21 +84,21 @@ def check(
         try:
             command = read_record(proven(stored, vault, machines).encode())
             if answer is not None and (wrong := _contradiction(command, answer)):
-                report.add("derived", run_id, answer.sequence, f"{wrong} than command {number} asked for")
+                report.add("derived", f"{wrong} than command {number} asked for", run_id, answer.sequence)
         except KeyAway:
             away += 1
         except NoProof as error:
-            report.add("derived", run_id, None, f"command {number} ({kind}) was not sent by a machine: {error}")
+            report.add("derived", f"command {number} ({kind}) was not sent by a machine: {error}", run_id)
             if answer is not None and answer.kind != "command.refused":
                 what = f"the event {answer.kind} obeys command {number}, which no machine has sent"
-                report.add("derived", run_id, answer.sequence, what)
+                report.add("derived", what, run_id, answer.sequence)
     for (run_id, number), answer in answers.items():
         if (run_id, number) not in said:
             which = f"command {number}, which is gone" if number > 0 else "a command of a number that no command has"
-            report.add("derived", run_id, answer.sequence, f"the event {answer.kind} answers {which}")
+            report.add("derived", f"the event {answer.kind} answers {which}", run_id, answer.sequence)
     for run_id, number in _recorded(connection, of):
         if (run_id, number) not in said and (run_id, number) not in answers:
-            report.add("derived", run_id, None, f"command {number} to the run is on record, and it is gone")
+            report.add("derived", f"command {number} to the run is on record, and it is gone", run_id)
     if away:
         are = counted(away, "command is", "commands are")
         report.notes.append(f"{are} encrypted, and the key is away: not checked")

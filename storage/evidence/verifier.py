@@ -256,7 +256,7 @@ def verify(
             if isinstance(covered_from, int) and covered_from > 1:
                 report.findings.append(began_late(covered_from))
     except Invalid as error:
-        report.add("evidence", None, None, f"the bundle cannot be read: {error}")
+        report.add("evidence", f"the bundle cannot be read: {error}")
     return report
 
 
@@ -286,7 +286,7 @@ def verify_database(
     if kept and not history.anchored:
         why = none if not anchors else f"{', '.join(map(str, anchors))}: no checkpoint of this log is in it"
         entries = counted(kept, "entry was", "entries were")
-        report.add("anchor", None, None, f"{why}; the database says that {entries} published")
+        report.add("anchor", f"{why}; the database says that {entries} published")
     report.findings.sort(key=lambda each: each.kind != "begun_again")  # the rest follows from it
     return report
 

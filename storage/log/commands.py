@@ -17,7 +17,7 @@ from conductor_core.run.actor import local_actor
 from conductor_core.run.commands import COMMAND, COMMAND_KINDS, Command, SentCommand, Unproven
 from conductor_core.run.trace import ENDED_STATUSES
 from storage.database.connections import Database
-from storage.merkle.chain import add_record
+from storage.merkle.chain import add_record, read_origin
 from storage.merkle.formats import Invalid, PublicKey, read_key, read_record, text_of, unpacked
 from storage.privacy import KeyAway, Sealed, Vault
 from storage.records import ERASED
@@ -47,12 +47,6 @@ class Signer:
 
     public: PublicKey
     sign: Callable[[bytes], bytes]
-
-
-def read_origin(connection: sqlite3.Connection | sqlite3.Cursor) -> str:
-    """Returns the name of the log. Raises: sqlite3.Error."""
-    row = connection.execute("SELECT CAST(origin AS BLOB) FROM evidence_log").fetchone()
-    return "" if row is None else text_of(row[0])
 
 
 def records_of_no_run(connection: sqlite3.Connection | sqlite3.Cursor) -> dict[int, bytes]:

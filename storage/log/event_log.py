@@ -23,7 +23,7 @@ from storage.database.connections import Database
 from storage.encoding import SnapshotRow, encode, stored_line
 from storage.log.live_runs import LiveRuns, store_snapshots
 from storage.log.owner import Owner
-from storage.merkle.chain import Entries
+from storage.merkle.chain import Entries, read_size
 from storage.privacy import event_place
 from storage.records import StoredEvent
 from storage.redaction import RecordRedaction
@@ -53,15 +53,14 @@ _IDLE_S = 2.0
 class _Request:
     """Events to write and the future of the caller who waits. ``loop`` is None if that is a thread.
 
-    Instead of events a request may hold a ``snapshot``, for which nobody waits, or ``work`` for the transaction, whose
-    ``result`` goes to who waits, or it ``rewrites`` the file after the transaction.
+    Instead of events a request may hold ``work`` for the transaction, whose ``result`` goes to who waits, or it
+    ``rewrites`` the file after the transaction.
     """
 
     events: Sequence[Event] = ()
     loop: asyncio.AbstractEventLoop | None = None
     future: "asyncio.Future[Any] | concurrent.futures.Future[Any]" = field(default_factory=concurrent.futures.Future)
     error: StoreError | None = None
-    snapshot: SnapshotRow | None = None
     work: Callable[[sqlite3.Cursor], Any] | None = None
     result: object = None
     rewrites: bool = False
@@ -107,7 +106,7 @@ class EventLog:
     def __init__(
         self, database: Database, redaction: RecordRedaction, written: Callable[[int], None] = lambda _: None
     ) -> None:
-        """``written``: is told, in the writing thread, how many entries of the log have become durable."""
+        """``written``: is told, in the writing thread, how many entries the log has got that are durable now."""
         self._database = database
         self._redaction, self._vault = redaction, database.vault
         self._written = written
@@ -158,7 +157,7 @@ class EventLog:
     def keep_snapshot(self, snapshot: SnapshotRow) -> None:
         """Stores the snapshot of an ended run soon, without waiting. Ignores failures: a snapshot only saves time."""
         with suppress(StoreError):
-            self._submit(_Request(snapshot=snapshot))
+            self.change(lambda cursor: store_snapshots(cursor, [snapshot]))
 
     def writes(self, run_id: str) -> bool:
         """Whether this process writes the run, so that its feeds get each event of it."""
@@ -264,16 +263,16 @@ class EventLog:
         """
         try:
             with self._database.writing():
-                written = self._write(self._with_keys(batch))
+                stored, entries = self._write(self._with_keys(batch))
         except StoreError as error:
             failure = error
         except Exception as error:  # noqa: BLE001  those who wait must learn of any error, and the log must go on
             failure = _failed(self._database, error)
         else:
             self._vault.keep_begun()
-            self._announce(written)
-            if written:
-                self._written(len(written))
+            self._announce(stored)
+            if entries:
+                self._written(entries)
             return
         if len(batch) == 1 or isinstance(failure, StoreLocked | StoreReadOnly | StoreGone):
             for request in batch:
@@ -293,15 +292,18 @@ class EventLog:
                 request.error = next((faults[event.run_id] for event in request.events if event.run_id in faults), None)
         return [request for request in batch if request.error is None]
 
-    def _write(self, batch: Sequence[_Request]) -> list[StoredEvent]:
+    def _write(self, batch: Sequence[_Request]) -> tuple[list[StoredEvent], int]:
+        """Returns the events that were stored, and how many entries the log has got."""
         if not batch:
-            return []
+            return [], 0
         with self._live.changing() as live:
             with self._database.transaction() as cursor:
+                before = read_size(cursor)
                 stored = self._insert(cursor, live, batch)
+                entries = read_size(cursor) - before
             # After the commit: if the file was deleted before it, what was just committed is lost.
             self._database.check()
-        return stored
+        return stored, entries
 
     def _insert(self, cursor: sqlite3.Cursor, live: LiveRuns, batch: Sequence[_Request]) -> list[StoredEvent]:
         stored: list[StoredEvent] = []
@@ -333,8 +335,6 @@ class EventLog:
             if request.work is not None:
                 request.result = request.work(cursor)
                 self._unmoved_bytes += _PAGE_BYTES
-        if snapshots := [request.snapshot for request in batch if request.snapshot is not None]:
-            store_snapshots(cursor, snapshots)
         return stored
 
     def _rewrite(self, request: _Request) -> None:

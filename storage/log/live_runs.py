@@ -69,7 +69,6 @@ class _LiveRun:
     tail_size: int = 0
     snapshot_size: int = 0
     created: dict[str, object] = field(default_factory=dict)
-    row: dict[str, object] = field(default_factory=dict)
 
     @property
     def snapshot_due(self) -> bool:
@@ -161,16 +160,15 @@ class LiveRuns:
             raise EventOutOfOrder(f"run {run_id} is not at rest: another process has taken it up")
 
     def save(self, cursor: sqlite3.Cursor) -> None:
-        new, snapshots = [], []
-        changed: dict[tuple[str, ...], list[dict[str, object]]] = {}
+        new, changed, snapshots = [], [], []
         for run_id, live in self._touched.items():
             if live.row_due:
-                row = changing_columns(live.trace)
+                row = changing_columns(live.trace) | {"run_id": run_id}
                 if live.is_new:
-                    new.append(self._sealed(live.created | row | {"run_id": run_id}))
-                elif changes := {n: value for n, value in row.items() if n not in live.row or value != live.row[n]}:
-                    changed.setdefault(tuple(changes), []).append(self._sealed(changes | {"run_id": run_id}))
-                live.row, live.row_due = row, False
+                    new.append(self._sealed(live.created | row))
+                else:
+                    changed.append(self._sealed(row))
+                live.row_due = False
             if live.snapshot_due:
                 snapshot = snapshot_row(live.trace, live.sequence, live.digest.hexdigest(), self._database.vault)
                 snapshots.append(snapshot)
@@ -178,9 +176,9 @@ class LiveRuns:
         if new:
             insert = f"INSERT INTO runs ({', '.join(new[0])}) VALUES (:{', :'.join(new[0])})"  # noqa: S608  own names
             cursor.executemany(insert, new)
-        for names, rows in changed.items():
-            values = ", ".join(f"{name} = :{name}" for name in names)
-            cursor.executemany(f"UPDATE runs SET {values} WHERE run_id = :run_id", rows)  # noqa: S608  own names
+        if changed:
+            values = ", ".join(f"{name} = :{name}" for name in changed[0] if name != "run_id")
+            cursor.executemany(f"UPDATE runs SET {values} WHERE run_id = :run_id", changed)  # noqa: S608  own names
         if snapshots:
             store_snapshots(cursor, snapshots)
 
