@@ -29,8 +29,8 @@ from conductor_core.text import plain, whole_characters
 from storage import errors
 from storage.access_log import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
-from storage.deleted_responses import DeletedResponses
 from storage.encoding import caller_columns, caller_fields, snapshot_row, stored_line, stored_rows, the_one_run
+from storage.endpoint import OF_KEY, DeletedResponses, ServiceKeys
 from storage.evidence import sent_commands
 from storage.evidence.anchoring import (
     Anchoring,
@@ -47,8 +47,7 @@ from storage.evidence.keys import file_of_log, load_key, new_key, new_key_in_pla
 from storage.judgements import Judgements
 from storage.log import commands, queries, reading
 from storage.log.commands import CommandWatch, Listener, Signer, records_of_no_run
-from storage.log.event_log import EventLog
-from storage.log.live_runs import forget_images, keep_images, read_image
+from storage.log.event_log import EventLog, forget_images, keep_images, read_image
 from storage.log.owner import gone, held, left
 from storage.log.queries import Listing, Search, Totals, interrupt
 from storage.log.reading import Deletion, read_raw, read_run, unknown_run
@@ -60,7 +59,6 @@ from storage.redaction import RecordRedaction
 from storage.search.filters import read_words
 from storage.search.index import forget as forget_text
 from storage.search.search import RunSearch
-from storage.service_keys import ServiceKeys
 from storage.shadow import ShadowTraffic
 
 log = logging.getLogger(__name__)
@@ -68,10 +66,6 @@ log = logging.getLogger(__name__)
 _POLL_S, _QUIET_S = 0.2, 1.0
 _PAGE_EVENTS = 1000
 _MOST_WAITING = 1000
-_OF_KEY = (
-    "SELECT 1 FROM runs WHERE json_valid(actor) AND json_extract(actor, '$.kind') = 'service' "
-    "AND json_extract(actor, '$.id') = ? AND run_id = ? AND NOT imported"
-)
 MOST_TURNS = 200
 """The most runs of one conversation that are listed."""
 
@@ -423,7 +417,8 @@ class Store:
 
     def caused_by(self, run_id: str, key: Actor) -> bool:
         """Whether this service key asked for the run here, by its row; the run's own events are not read."""
-        return self._database.row(_OF_KEY, (key.id, run_id)) is not None
+        query = f"SELECT 1 FROM runs WHERE {OF_KEY} AND run_id = ? AND NOT imported"  # noqa: S608  own text
+        return self._database.row(query, (key.id, run_id)) is not None
 
     def created(self, run_id: str) -> RunCreated:
         """The first event of the run. Raises: UnknownRun, RunUnreadable, StoreDamaged."""

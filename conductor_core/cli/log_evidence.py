@@ -31,7 +31,7 @@ from conductor_core.settings import Settings
 from storage.bundles import SEALED_WORDS, UNBOUND_WORDS, UNFINISHED_WORDS, export_runs, verifier_digest, verifier_source
 from storage.evidence import anchoring
 from storage.evidence import verifier as checks
-from storage.evidence.anchors import FILE_NAME, FileAnchor, GitAnchor, anchor_line, may_write
+from storage.evidence.anchoring import FILE_NAME, FileAnchor, GitAnchor, anchor_line, may_write
 from storage.evidence.bundle_audit import is_bundle
 from storage.evidence.checking import check_with_own, public_key
 from storage.evidence.database_audit import NoEvidence, open_database, read_log

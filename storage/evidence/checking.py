@@ -20,8 +20,7 @@ from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 from storage.database.schema import EVIDENCE_SINCE
 from storage.evidence import derived, sent_commands
-from storage.evidence.anchoring import Places, keep_file, read_file
-from storage.evidence.anchors import FileAnchor
+from storage.evidence.anchoring import FileAnchor, Places, keep_file, read_file
 from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log, reading
 from storage.evidence.derived import read_version
 from storage.evidence.history import Finding, Report, counted

@@ -15,22 +15,20 @@ from conductor_core.chat.messages import ImageType, images_in
 from conductor_core.errors import ContentMissing, UnknownRun
 from conductor_core.run.trace import AT_REST, RunTrace, RunUnreadable
 from storage.database import schema
-from storage.deleted_responses import COLUMNS as RESPONSE_COLUMNS
-from storage.deleted_responses import DELETED
 from storage.encoding import row_digest
+from storage.endpoint import CREATED, DELETED, FIXED, RESPONSE_COLUMNS, REVOKED
 from storage.evidence.database_audit import reading
 from storage.evidence.history import Report, counted
 from storage.evidence.search_index import REBUILD, IndexCheck
 from storage.judgements import ADDED
 from storage.judgements import COLUMNS as JUDGEMENT_COLUMNS
-from storage.log.live_runs import changing_columns, fixed_columns, read_image
+from storage.log.event_log import changing_columns, fixed_columns, read_image
 from storage.log.owner import OWNER_ID
 from storage.log.reading import read_apart
 from storage.merkle.formats import read_record, text_of
 from storage.privacy import SEALED, Sealed, Vault
 from storage.records import ERASED, SEALED_COLUMNS
 from storage.search.index import FULL_TEXT, is_shadow
-from storage.service_keys import CREATED, FIXED, REVOKED
 
 _DELETION = (
     "run_id", "deleted_at_utc", "actor", "door", "created_at_utc", "status", "events", "events_sha256", "erased",

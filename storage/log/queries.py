@@ -33,7 +33,7 @@ from conductor_core.run.trace import (
 from conductor_core.workflow.model import Frozen
 from storage import errors
 from storage.encoding import count_of, read_caller, read_count, read_time
-from storage.log.live_runs import changing_columns, fixed_columns
+from storage.log.event_log import changing_columns, fixed_columns
 from storage.log.reading import read_deletion, read_run
 from storage.merkle.formats import text_of
 from storage.privacy import Vault

@@ -12,7 +12,7 @@ from storage.database.connections import Database
 from storage.encoding import read_models
 from storage.log import queries
 from storage.records import RunSummary
-from storage.search import hits, index, ledger, received
+from storage.search import hits, index, ledger
 from storage.search.failures import EVERYTHING, Catalogue, Failure, Narrowed
 from storage.search.filters import FACETS, Facet, Filters, Words, read_words
 from storage.search.hits import Count, Hits, Texts
@@ -38,7 +38,7 @@ class RunSearch(Indexer):
 
     def __init__(self, database: Database, change: Change) -> None:
         super().__init__(database, change)
-        self.receipt = partial(received.receipt, database.reading, database.vault)
+        self.receipt = partial(ledger.receipt, database.reading, database.vault)
         self._stop = threading.Event()
         self._of_events = threading.Lock()
         self._last: tuple[object, sqlite3.Connection] | None = None
@@ -191,7 +191,7 @@ class RunSearch(Indexer):
                     self._last[1].close()
                     self._last = None
                 vault = self._database.vault
-                self._last = question, received.index_of(self._database.reading, vault, words, only, notify)
+                self._last = question, ledger.index_of(self._database.reading, vault, words, only, notify)
             yield self._last[1]
 
     @contextmanager

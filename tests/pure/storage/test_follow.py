@@ -10,8 +10,7 @@ from conductor_core.errors import EventOutOfOrder, UnknownRun
 from conductor_core.run import events as ev
 from conductor_core.run.trace import RunTrace, apply
 from storage import Store, StoredEvent, open_store
-from storage.log.event_log import EventLog, Feed
-from storage.log.live_runs import LiveRuns
+from storage.log.event_log import EventLog, Feed, LiveRuns
 from tests.support.damaging import doctor
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
 

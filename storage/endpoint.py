@@ -1,4 +1,4 @@
-"""Service keys in the database, and what the log says of them.
+"""What the endpoint keeps besides runs: service keys, and responses that their client deleted; their runs stay.
 
 Of a key only its SHA-256 is stored. A slow hash protects words that people choose; a key is 256 bits by chance, which
 nobody can guess, whatever a guess costs. Creation and revocation are records of the log with a digest of the row, so
@@ -9,19 +9,22 @@ import hashlib
 import hmac
 import json
 import math
+import re
 import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from conductor_core.errors import BadInput, StoreDamaged
+from conductor_core.errors import BadInput, StoreDamaged, UnknownRun
 from conductor_core.privacy import masking
+from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import Caller
 from conductor_core.run.service_key import ServiceKey, check_providers
 from storage.database.connections import Change, Database
 from storage.encoding import caller_columns, caller_fields, read_caller, read_time, row_digest
 from storage.merkle.chain import add_record
+from storage.records import ERASED
 
 PREFIX = "ci-"
 CREATED, REVOKED = "service_key.created", "service_key.revoked"
@@ -33,10 +36,10 @@ FIXED = (
 """The columns of ``service_keys`` that never change."""
 _COLUMNS = ", ".join((*FIXED, "revoked_at_utc"))
 _INSERT = f"INSERT INTO service_keys ({', '.join(FIXED)}) VALUES ({', '.join(f':{name}' for name in FIXED)})"  # noqa: S608  own names
-_OF_KEY = "json_valid(actor) AND json_extract(actor, '$.kind') = 'service' AND json_extract(actor, '$.id') = ?"
+OF_KEY = "json_valid(actor) AND json_extract(actor, '$.kind') = 'service' AND json_extract(actor, '$.id') = ?"
 """Runs of a key, in the words of the index ``ix_runs_service``."""
-_SPENT = f"SELECT total(known_usd), sum(input_tokens + output_tokens) FROM runs WHERE {_OF_KEY} AND created_at_utc >= ?"  # noqa: S608  own text
-_LAST = f"SELECT max(created_at_utc) FROM runs WHERE {_OF_KEY}"  # noqa: S608  own text
+_SPENT = f"SELECT total(known_usd), sum(input_tokens + output_tokens) FROM runs WHERE {OF_KEY} AND created_at_utc >= ?"  # noqa: S608  own text
+_LAST = f"SELECT max(created_at_utc) FROM runs WHERE {OF_KEY}"  # noqa: S608  own text
 MOST_USD, MOST_NUMBER = 1e9, 10**12
 _MOST_NAMES, _LONGEST = 100, 200
 
@@ -205,3 +208,43 @@ def _providers(given: Sequence[str]) -> tuple[str, ...]:
 def _check_limit(what: str, limit: float | None, least: int, most: float) -> None:
     if limit is not None and not (math.isfinite(limit) and least <= limit <= most):
         raise BadInput(f"{what}: expected {least} to {most:,.0f}")
+
+
+DELETED = "response.deleted"
+"""The kind of their records."""
+RESPONSE_COLUMNS = ("response_id", "run_id", "at_utc", "actor", "door")
+_ID = re.compile(r"resp_([0-9a-f]{12})([0-9a-f]{16})_\d{1,6}")
+_INSERT_RESPONSE = (
+    "INSERT OR IGNORE INTO deleted_responses (response_id, run_id, at_utc, actor, door) "
+    "VALUES (:response_id, :run_id, :at_utc, :actor, :door)"
+)
+_HAS = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"
+
+
+class DeletedResponses:
+    """The deleted responses of one database. Any thread may use it. All methods raise StoreError."""
+
+    def __init__(self, database: Database, change: Change) -> None:
+        self._database, self._change = database, change
+
+    def deleted(self, response_id: str) -> bool:
+        return self._database.row("SELECT 1 FROM deleted_responses WHERE response_id = ?", (response_id,)) is not None
+
+    def delete(self, response_id: str, caller: Caller) -> None:
+        """Notes, on record, that ``caller`` deleted the response. Raises: UnknownRun if there is no run of it."""
+        found = _ID.fullmatch(response_id)
+        run_id = "" if found is None else f"{found[1]}-{found[2]}"
+        now, (actor, door) = datetime.now(UTC).isoformat(), caller_columns(caller)
+        row = {"response_id": response_id, "run_id": run_id, "at_utc": now, "actor": actor, "door": door}
+
+        def insert(cursor: sqlite3.Cursor) -> bool:
+            """Returns whether a run has this response."""
+            if cursor.execute(_HAS, (run_id, ERASED)).fetchone() is None:
+                return False
+            if cursor.execute(_INSERT_RESPONSE, row).rowcount:
+                said = {"response": response_id, "at_utc": now, "row_sha256": row_digest(row, RESPONSE_COLUMNS)}
+                add_record(cursor, DELETED, run_id, **said, **caller_fields(caller))
+            return True
+
+        if not self._change(insert):
+            raise UnknownRun(f"no run in this database has the response {one_line(response_id, limit=80)}")
