@@ -21,6 +21,7 @@ from conductor_core.text import whole_characters
 from conductor_core.workflow import model
 from storage.merkle.formats import text_of
 from storage.privacy import Vault
+from storage.records import ERASED
 
 
 def encode(event: Event) -> tuple[Event, str]:
@@ -73,6 +74,22 @@ def stored_rows(
 def stored_line(sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> bytes:
     """Returns an event's part of the digest of its run's events: all its columns as stored, but the run's id."""
     return b"%d %b %b\n%b\n" % (sequence, kind, at_utc, payload)
+
+
+def last_number(connection: sqlite3.Connection | sqlite3.Cursor, table: str, column: str = "id") -> int:
+    """Returns the highest number that rows of the table ever had. None is given twice, also after its row went with its
+    run: proofs and records in the log name it."""
+    query = (
+        f"SELECT max(coalesce((SELECT max({column}) FROM {table}), 0), coalesce((SELECT seq FROM sqlite_sequence "  # noqa: S608  own names
+        f"WHERE name = '{table}' AND typeof(seq) = 'integer'), 0))"
+    )
+    return int(connection.execute(query).fetchone()[0])
+
+
+def has_run(cursor: sqlite3.Cursor, run_id: str) -> bool:
+    """Whether the run is there and was not erased."""
+    query = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"
+    return cursor.execute(query, (run_id, ERASED)).fetchone() is not None
 
 
 class SnapshotRow(NamedTuple):

@@ -22,9 +22,8 @@ from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import Caller
 from conductor_core.run.service_key import ServiceKey, check_providers
 from storage.database.connections import Change, Database
-from storage.encoding import caller_columns, caller_fields, read_caller, read_time, row_digest
+from storage.encoding import caller_columns, caller_fields, has_run, read_caller, read_time, row_digest
 from storage.merkle.chain import add_record
-from storage.records import ERASED
 
 PREFIX = "ci-"
 CREATED, REVOKED = "service_key.created", "service_key.revoked"
@@ -218,7 +217,6 @@ _INSERT_RESPONSE = (
     "INSERT OR IGNORE INTO deleted_responses (response_id, run_id, at_utc, actor, door) "
     "VALUES (:response_id, :run_id, :at_utc, :actor, :door)"
 )
-_HAS = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"
 
 
 class DeletedResponses:
@@ -239,7 +237,7 @@ class DeletedResponses:
 
         def insert(cursor: sqlite3.Cursor) -> bool:
             """Returns whether a run has this response."""
-            if cursor.execute(_HAS, (run_id, ERASED)).fetchone() is None:
+            if not has_run(cursor, run_id):
                 return False
             if cursor.execute(_INSERT_RESPONSE, row).rowcount:
                 said = {"response": response_id, "at_utc": now, "row_sha256": row_digest(row, RESPONSE_COLUMNS)}

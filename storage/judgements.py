@@ -20,12 +20,11 @@ from conductor_core.run.actor import Caller
 from conductor_core.run.judgement import MOST_NOTE, TAKEN_BACK, By, Judged, Judgement, Mark, Verdict, judge_of
 from conductor_core.run.values import Path
 from storage.database.connections import Change, Database
-from storage.encoding import caller_columns, caller_fields, read_caller, read_time, row_digest
+from storage.encoding import caller_columns, caller_fields, has_run, last_number, read_caller, read_time, row_digest
 from storage.log.queries import JUDGED, LATEST_JUDGEMENT
 from storage.log.reading import unknown_run
 from storage.merkle.chain import Entries
 from storage.privacy import KeyAway, Sealed
-from storage.records import ERASED
 
 ADDED = "judgement.added"
 """The kind of their records."""
@@ -36,12 +35,6 @@ COLUMNS = (
 )  # fmt: skip
 _ALL = ", ".join(COLUMNS)
 _INSERT = f"INSERT INTO judgements ({_ALL}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"  # noqa: S608  own names
-_NEXT = (
-    "SELECT max(coalesce((SELECT max(id) FROM judgements), 0), "
-    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'judgements'), 0)) + 1"
-)
-"""A number is never given twice, also after its judgement went with its run: records in the log name it."""
-_EXISTS = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"
 
 
 @dataclass(frozen=True)
@@ -108,9 +101,9 @@ class Judgements:
             kept.clear()
             named = {run for each in verdicts for run in (each.run_id, each.compared_with) if run is not None}
             for run_id in sorted(named):
-                if cursor.execute(_EXISTS, (run_id, ERASED)).fetchone() is None:
+                if not has_run(cursor, run_id):
                     return run_id
-            ((number,),) = cursor.execute(_NEXT)
+            number = last_number(cursor, "judgements") + 1
             entries, rows = Entries(cursor), []
             for verdict, note in zip(verdicts, notes, strict=True):
                 is_text = note not in ("", TAKEN_BACK)

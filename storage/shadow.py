@@ -71,7 +71,7 @@ class ShadowTraffic:
             shadows: dict[str, _Row] = {}  # by the run that each is about: the newest one
             for row in every:
                 shadows.setdefault(text_of(row.about_run_id or ""), row)
-            judgings = {
+            judgings: dict[str, tuple[int, float | None, float, int]] = {
                 shadow: (number, usd if priced == number else None, known_usd, int(unread))
                 for shadow, number, usd, priced, known_usd, unread in connection.execute(_JUDGINGS, (JUDGE_PURPOSE,))
             }

@@ -543,14 +543,12 @@ class Store:
         Raises: UnknownRun, also when the run is deleted meanwhile; RunDamaged or RunTooNew after all events before the
         one that cannot be read.
         """
-        feed = self.log.subscribe(run_id)
-        try:
-            group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
-            news: list[StoredEvent] = []
-            missed = True
+        with self.log.news(run_id) as news:
             while True:
+                news.clear()
+                group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
                 # Nothing came: the run may have ended, or its rows may have gone, without an event for this reader.
-                silent = missed and not group and fault is None
+                silent = not group and fault is None
                 if silent and await asyncio.to_thread(self._status, run_id) in {*ENDED_STATUSES, ERASED}:
                     group, fault = await asyncio.to_thread(self._events, run_id, after)
                     if not group and fault is None:
@@ -562,24 +560,11 @@ class Store:
                         return
                 if fault is not None:
                     raise fault
-                if len(group) == _PAGE_EVENTS:
-                    group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
-                    continue
-                # Another process may be quicker to resume a run that this one seems to write.
-                timeout_s = _QUIET_S if self.log.writes(run_id) else _POLL_S
-                try:
-                    async with asyncio.timeout(timeout_s):
-                        await feed.news.wait()
-                except TimeoutError:
-                    missed = True
-                else:
-                    news, missed = feed.drain()
-                if missed:
-                    group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
-                else:
-                    group = [stored for stored in news if stored.sequence > after]
-        finally:
-            self.log.unsubscribe(run_id, feed)
+                if len(group) < _PAGE_EVENTS:
+                    # Another process may be quicker to resume a run that this one seems to write.
+                    timeout_s = _QUIET_S if self.log.writes(run_id) else _POLL_S
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(news.wait(), timeout_s)
 
     def mark_interrupted(self) -> list[str]:
         """Ends each run whose process is gone with ``run.interrupted``, and returns their ids.

@@ -11,42 +11,27 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import zip_longest
 
+from storage.encoding import last_number
 from storage.evidence.history import Report
 from storage.records import ERASED
+from storage.search import index
 from storage.search.filters import is_dense, quoted
-from storage.search.index import (
-    AT_REST_KINDS,
-    CALL_COLUMNS,
-    CONFIG,
-    FAILURE_COLUMNS,
-    FULL_TEXT,
-    NOT_INDEXED,
-    call_rows,
-    facet_rows,
-    failure_rows,
-    own_objects,
-    statements,
-)
 from storage.search.reading import Record, read_record
 
-_NEWEST_EVER = (
-    "SELECT max(coalesce((SELECT max(sequence) FROM events), 0), "
-    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events' AND typeof(seq) = 'integer'), 0))"
-)
 _RUN = "SELECT run, indexed_to, fault FROM search_runs WHERE run_id = ?"
-_AT_REST = (
-    f"SELECT max(sequence) FROM events WHERE run_id = ? AND sequence <= ? "  # noqa: S608  no value in it
-    f"AND kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
-)
-_CALLS = f"SELECT {CALL_COLUMNS} FROM search_calls WHERE run = ? ORDER BY id"  # noqa: S608  own names
+_AT_REST = f"SELECT max(sequence) FROM events WHERE run_id = ? AND sequence <= ? AND {index.AT_REST}"  # noqa: S608  no value in it
+_CALLS = f"SELECT {index.CALL_COLUMNS} FROM search_calls WHERE run = ? ORDER BY id"  # noqa: S608  own names
 _FACETS = "SELECT kind, value, run, times FROM search_facets WHERE run = ? ORDER BY kind, value"
-_FAILURES = f"SELECT {FAILURE_COLUMNS} FROM search_failures WHERE run = ? ORDER BY id"  # noqa: S608  own names
+_FAILURES = f"SELECT {index.FAILURE_COLUMNS} FROM search_failures WHERE run = ? ORDER BY id"  # noqa: S608  own names
 _TEXTS = "SELECT text, dense FROM search_texts WHERE run = ? ORDER BY id"
 _PLACES = (
     "SELECT t.text, p.field, p.event, p.path, p.agent, p.detail FROM search_places p JOIN search_texts t "
     "ON t.id = p.text_id AND t.run = p.run WHERE p.run = ? ORDER BY p.id"
 )
-_OF_NO_TEXT = "SELECT count(*) FROM search_places p WHERE run = ? AND NOT EXISTS (SELECT 1 FROM search_texts t WHERE t.id = p.text_id AND t.run = p.run)"  # noqa: E501
+_OF_NO_TEXT = (
+    "SELECT count(*) FROM search_places p WHERE run = ? "
+    "AND NOT EXISTS (SELECT 1 FROM search_texts t WHERE t.id = p.text_id AND t.run = p.run)"
+)
 _UNKNOWN = (
     "SELECT run_id FROM search_runs WHERE run_id NOT IN (SELECT run_id FROM events) "
     "OR run_id IN (SELECT run_id FROM runs WHERE status = ?) ORDER BY run_id"
@@ -83,8 +68,7 @@ class IndexCheck:
         if len(rows) != 1 or rows[0][0] != 1 or not isinstance(rows[0][1], int) or rows[0][2] not in (0, 1):
             self._wrong(None, "search_state does not say how far the index goes")
             return
-        ((newest,),) = self._connection.execute(_NEWEST_EVER)
-        if not 0 <= rows[0][1] <= newest:
+        if not 0 <= rows[0][1] <= last_number(self._connection, "events", "sequence"):
             self._wrong(None, "search_state says that it goes further than the events do")
         self._reached = rows[0][1]
 
@@ -123,7 +107,7 @@ class IndexCheck:
                 self._report.add("derived", f"{what}: {wrong}; {REBUILD}", run_id)
 
     def _fault(self, run_id: str, reached: int) -> str | None:
-        ((at_rest,),) = self._connection.execute(_AT_REST, (run_id, reached, *AT_REST_KINDS))
+        ((at_rest,),) = self._connection.execute(_AT_REST, (run_id, reached, *index.AT_REST_KINDS))
         row = self._connection.execute(_RUN, (run_id,)).fetchone()
         if at_rest is None:  # it never came to rest, or that is still to be taken in
             return None if row is None else "it is of other events"
@@ -138,7 +122,7 @@ class IndexCheck:
             return "it is encrypted, and none of it may be there"
         if record.run != run:
             return "it is of other events"
-        if fault.startswith(NOT_INDEXED):
+        if fault.startswith(index.NOT_INDEXED):
             # Whether that was so cannot be told any more; nothing of it is found by any search.
             return "only its name is there, because it could not be indexed"
         return self._differs(record, run, fault)
@@ -150,11 +134,11 @@ class IndexCheck:
             (text, at.field, at.event, at.path, at.agent, at.detail) for text, of in record.texts.items() for at in of
         ]
         wanted: dict[str, tuple[str, list[tuple[object, ...]]]] = {
-            "calls": (_CALLS, call_rows(record)),
+            "calls": (_CALLS, index.call_rows(record)),
             "texts": (_TEXTS, [(text, is_dense(text)) for text in record.texts]),
             "places": (_PLACES, places),
-            "filters": (_FACETS, sorted(facet_rows(record))),
-            "failures": (_FAILURES, failure_rows(record)),
+            "filters": (_FACETS, sorted(index.facet_rows(record))),
+            "failures": (_FAILURES, index.failure_rows(record)),
         }
         if not self._has_failures:
             del wanted["failures"]
@@ -170,7 +154,7 @@ class IndexCheck:
             return
         with self._reading(), closing(sqlite3.connect(":memory:")) as memory:
             with_texts = _Answers(self._connection, memory, self._progress)
-            for table in FULL_TEXT:
+            for table in index.FULL_TEXT:
                 with self._reading(f"{table}: "):
                     for run_id, wrong in with_texts.check(table):
                         self._wrong(run_id, wrong)
@@ -184,17 +168,17 @@ class _Answers:
     ) -> None:
         """Raises: sqlite3.Error."""
         self._connection, self._memory, self._progress = connection, memory, progress
-        for statement in statements():
+        for statement in index.statements():
             memory.execute(statement)
-        for table in FULL_TEXT:
-            fresh = own_objects()[table][2] or ""
+        for table in index.FULL_TEXT:
+            fresh = index.own_objects()[table][2] or ""
             fresh = fresh.replace("content='search_texts', content_rowid='id'", "content=''")
             memory.execute(fresh.replace(f"TABLE {table} ", f"TABLE fresh_{table} "))
         rows = connection.execute("SELECT id, run, dense, text FROM search_texts")
         while part := rows.fetchmany(_AT_ONCE // 10):
             progress()
             memory.executemany("INSERT INTO search_texts (id, run, dense, text) VALUES (?, ?, ?, ?)", part)
-            for table, texts in zip(FULL_TEXT, (part, [row for row in part if row[2]]), strict=True):
+            for table, texts in zip(index.FULL_TEXT, (part, [row for row in part if row[2]]), strict=True):
                 memory.executemany(
                     f"INSERT INTO fresh_{table} (rowid, text) VALUES (?, ?)",  # noqa: S608  own names
                     [(text_id, text) for text_id, _, _, text in texts],
@@ -203,7 +187,7 @@ class _Answers:
     def check(self, table: str) -> Iterator[tuple[str | None, str]]:
         """Yields each run, or None, and what one table answers wrongly. Raises: sqlite3.Error, OverflowError."""
         config = self._connection.execute(f"SELECT k, v FROM {table}_config ORDER BY k").fetchall()  # noqa: S608  own names
-        if config != CONFIG:
+        if config != index.CONFIG:
             yield None, f"{table}_config was changed: words may be looked for in another way"
         self._copy(table)
         wrong = self._other_texts(table)

@@ -17,6 +17,7 @@ from conductor_core.run.actor import local_actor
 from conductor_core.run.commands import COMMAND, COMMAND_KINDS, Command, SentCommand, Unproven
 from conductor_core.run.trace import ENDED_STATUSES
 from storage.database.connections import Database
+from storage.encoding import last_number
 from storage.merkle.chain import add_record, read_origin
 from storage.merkle.formats import Invalid, PublicKey, read_key, read_record, text_of, unpacked
 from storage.privacy import KeyAway, Sealed, Vault
@@ -129,11 +130,6 @@ def _to_sign(machine: PublicKey, number: int, run_id: str, kind: str, at_utc: st
 
 _POLL_S = 0.1
 _SEND = "INSERT INTO commands (id, run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?, ?)"
-_NEXT = (
-    "SELECT max(coalesce((SELECT max(id) FROM commands), 0), "
-    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'commands'), 0)) + 1"
-)
-"""An id is never given twice, also after its command was deleted with its run: proofs depend on it."""
 _AFTER = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE id > ? ORDER BY id"
 _OF_RUN = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
 
@@ -151,13 +147,13 @@ def send(
     records, origin = records_of_no_run(cursor), machine.public.name
     if machine.public.line not in registered(records, origin, trusted(records, origin)):
         register(cursor, machine.public, log_key)
-    ((number,),) = cursor.execute(_NEXT)
+    number = last_number(cursor, "commands") + 1
     now = datetime.now(UTC).isoformat()
     payload = prove(machine, number, command.run_id, command.kind, now, command.model_dump_json())
     kept = vault.seal(command.run_id, command_place(command.kind, now), payload)
     cursor.execute(_SEND, (number, command.run_id, command.kind, now, kept))
     add_record(cursor, SENT, command.run_id, command=number)
-    return int(number)
+    return number
 
 
 def read_commands(

@@ -30,37 +30,26 @@ from conductor_core.errors import (
     StoreReadOnly,
     UnknownRun,
 )
+from conductor_core.run import events as ev
 from conductor_core.run import trace as folding
 from conductor_core.run.actor import Caller
 from conductor_core.run.costs import basis, cost_so_far
-from conductor_core.run.events import (
-    FINAL_KINDS,
-    VOCABULARY,
-    Event,
-    PlanDelta,
-    PlanProgress,
-    RunCreated,
-    RunTaken,
-    RunWaiting,
-    StepDelta,
-    StepProgress,
-)
 from conductor_core.run.trace import AT_REST, RunTrace
 from conductor_core.text import plain
 from storage import errors
 from storage.database.connections import Database
-from storage.encoding import SnapshotRow, caller_columns, encode, snapshot_row, stored_line
+from storage.encoding import SnapshotRow, caller_columns, encode, last_number, snapshot_row, stored_line
 from storage.log.owner import Owner
 from storage.log.reading import read_run
 from storage.merkle.chain import Entries, RunChain, read_chain, read_size
 from storage.privacy import event_place
-from storage.records import OF_TOOLS, SEALED_COLUMNS, StoredEvent
+from storage.records import OF_TOOLS, SEALED_COLUMNS
 from storage.redaction import RecordRedaction
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-_STREAMED = StepDelta | PlanDelta | StepProgress | PlanProgress
+_STREAMED = ev.StepDelta | ev.PlanDelta | ev.StepProgress | ev.PlanProgress
 """Most of all events, and none that changes a run's row or its owner."""
 _TO_JSON = json.JSONEncoder(ensure_ascii=False)
 _SNAPSHOT_TAIL_SIZE = 64 << 10
@@ -130,7 +119,7 @@ class LiveRuns:
             if live.trace.ended or live.trace.status in AT_REST:
                 self._runs.pop(run_id, None)
 
-    def advance(self, cursor: sqlite3.Cursor, event: Event, sequence: int, line: bytes) -> RunChain:
+    def advance(self, cursor: sqlite3.Cursor, event: ev.Event, sequence: int, line: bytes) -> RunChain:
         """Folds an event that is about to be stored, and returns the chain of its run, for its evidence.
 
         ``line`` is its part of the digest of its run's events.
@@ -139,13 +128,13 @@ class LiveRuns:
         """
         run_id = event.run_id
         streamed = isinstance(event, _STREAMED)
-        if not streamed and isinstance(event, RunCreated):
+        if not streamed and isinstance(event, ev.RunCreated):
             if run_id in self._runs or cursor.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone():
                 raise EventOutOfOrder(f"run {run_id} exists already: every run needs an id of its own")
             self._owner.hold()
             live = _LiveRun(folding.begin(event), sequence, is_new=True)
             live.created = fixed_columns(live.trace, sequence) | {
-                "vocabulary": VOCABULARY,
+                "vocabulary": ev.VOCABULARY,
                 "owner_id": "" if event.queued else self._owner.id,
             }
             self._runs[run_id] = live
@@ -157,7 +146,7 @@ class LiveRuns:
             if live.trace.ended:
                 raise EventOutOfOrder(f"run {run_id} has ended ({live.trace.status}): {event.kind} cannot follow")
             # What an imported run did elsewhere, nobody does here.
-            if not streamed and isinstance(event, RunTaken) and live.trace.imported is None:
+            if not streamed and isinstance(event, ev.RunTaken) and live.trace.imported is None:
                 self._claim(cursor, run_id)
             try:
                 folding.apply(live.trace, event)
@@ -165,7 +154,7 @@ class LiveRuns:
                 raise EventOutOfOrder(
                     f"run {run_id}: {event.kind} cannot follow the events before it ({error})"
                 ) from error
-            if not streamed and (isinstance(event, RunWaiting) or event.kind in FINAL_KINDS):
+            if not streamed and (isinstance(event, ev.RunWaiting) or event.kind in ev.FINAL_KINDS):
                 live.created["owner_id"] = ""
                 cursor.execute("UPDATE runs SET owner_id = '' WHERE run_id = ?", (run_id,))
         live.sequence = sequence
@@ -333,11 +322,6 @@ def read_image(connection: sqlite3.Connection, sha256: str) -> tuple[str, bytes]
 log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-_NEWEST = (
-    "SELECT max(coalesce((SELECT max(sequence) FROM events), 0), "
-    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0))"
-)
-"""The highest sequence ever given, because the sequences of deleted events are never given again."""
 _INSERT = "INSERT INTO events (sequence, run_id, kind, at_utc, payload, position) VALUES "
 _ROW = "(?, ?, ?, ?, ?, ?)"
 _MOST_ROWS = 64
@@ -346,7 +330,6 @@ busy engine. With one statement per row, that took longer than the writing."""
 _MOST_REQUESTS = 512
 _CHECKPOINT_BYTES = 4 << 20
 _PAGE_BYTES = 4096
-_FEED_EVENTS = 2000
 _IDLE_S = 2.0
 """After so many seconds without an append the WAL is moved, so that the main file is never far behind."""
 
@@ -359,7 +342,7 @@ class _Request:
     ``rewrites`` the file after the transaction.
     """
 
-    events: Sequence[Event] = ()
+    events: Sequence[ev.Event] = ()
     loop: asyncio.AbstractEventLoop | None = None
     future: "asyncio.Future[Any] | concurrent.futures.Future[Any]" = field(default_factory=concurrent.futures.Future)
     error: StoreError | None = None
@@ -368,41 +351,10 @@ class _Request:
     rewrites: bool = False
 
 
-@dataclass(slots=True)
-class Feed:
-    """The events of a run that one follower has not yet read. Only the thread of ``loop`` touches it.
-
-    Attributes:
-        missed: more events came than a feed keeps, or another process may have written some before them; the follower
-            reads them from the database.
-    """
-
-    loop: asyncio.AbstractEventLoop
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    events: list[StoredEvent] = field(default_factory=list)
-    missed: bool = False
-
-    def push(self, events: Sequence[StoredEvent]) -> None:
-        resumed = any(isinstance(stored.event, RunTaken) for stored in events)
-        if self.missed or resumed or len(self.events) + len(events) > _FEED_EVENTS:
-            self.missed = True
-            self.events.clear()
-        else:
-            self.events.extend(events)
-        self.news.set()
-
-    def drain(self) -> tuple[list[StoredEvent], bool]:
-        """Returns the events since the last call, and whether some are missing."""
-        taken = self.events, self.missed
-        self.events, self.missed = [], False
-        self.news.clear()
-        return taken
-
-
 class EventLog:
     """The ``EventSink`` of a database. Any thread and any event loop may use it.
 
-    If the database cannot be written, each append fails with the reason, so that nothing is run, and feeds stay empty.
+    If the database cannot be written, each append fails with the reason, so that nothing is run.
     """
 
     def __init__(
@@ -415,7 +367,7 @@ class EventLog:
         self._owner = Owner(database.owners_folder)
         self._live = LiveRuns(database, self._owner)
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
-        self._feeds: dict[str, list[Feed]] = {}
+        self._followers: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._orphans: set[str] = set()
@@ -424,7 +376,7 @@ class EventLog:
         if database.refusal is None:
             self._thread.start()
 
-    def append(self, *events: Event) -> "asyncio.Future[None]":
+    def append(self, *events: ev.Event) -> "asyncio.Future[None]":
         """Returns a future that is done when the events are durable. Raises, when awaited: StoreError; then none of
         *these* events was kept. Cancelling the future does not take the events back."""
         loop = asyncio.get_running_loop()
@@ -435,7 +387,7 @@ class EventLog:
             future.set_exception(error)
         return future
 
-    def append_and_wait(self, *events: Event) -> None:
+    def append_and_wait(self, *events: ev.Event) -> None:
         """Appends from a thread without an event loop: returns when the events are durable. Raises: StoreError."""
         self._submit(_Request(events)).future.result()
 
@@ -462,23 +414,23 @@ class EventLog:
             self.change(lambda cursor: store_snapshots(cursor, [snapshot]))
 
     def writes(self, run_id: str) -> bool:
-        """Whether this process writes the run, so that its feeds get each event of it."""
+        """Whether this process writes the run, so that its followers hear of each commit."""
         return run_id in self._live
 
-    def subscribe(self, run_id: str) -> Feed:
-        """Returns a feed of the run's events from now on, for the running loop. End it with ``unsubscribe``."""
-        feed = Feed(asyncio.get_running_loop())
+    @contextmanager
+    def news(self, run_id: str) -> Iterator[asyncio.Event]:
+        """Gives what is set, in the running loop, whenever events of the run have become durable in this process."""
+        follower = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
-            self._feeds[run_id] = [*self._feeds.get(run_id, ()), feed]
-        return feed
-
-    def unsubscribe(self, run_id: str, feed: Feed) -> None:
-        with self._lock:
-            rest = [other for other in self._feeds.get(run_id, ()) if other is not feed]
-            if rest:
-                self._feeds[run_id] = rest  # in one step: the writing thread reads it without the lock
-            else:
-                self._feeds.pop(run_id, None)
+            self._followers[run_id] = [*self._followers.get(run_id, ()), follower]
+        try:
+            yield follower[1]
+        finally:
+            with self._lock:
+                if rest := [other for other in self._followers[run_id] if other is not follower]:
+                    self._followers[run_id] = rest  # in one step: the writing thread reads it without the lock
+                else:
+                    del self._followers[run_id]
 
     def close(self) -> None:
         """Writes all appended events, then stops. Later appends raise StoreError."""
@@ -565,14 +517,14 @@ class EventLog:
         """
         try:
             with self._database.writing():
-                stored, entries = self._write(self._with_keys(batch))
+                run_ids, entries = self._write(self._with_keys(batch))
         except StoreError as error:
             failure = error
         except Exception as error:  # noqa: BLE001  those who wait must learn of any error, and the log must go on
             failure = _failed(self._database, error)
         else:
             self._vault.keep_begun()
-            self._announce(stored)
+            self._announce(run_ids)
             if entries:
                 self._written(entries)
             return
@@ -594,23 +546,23 @@ class EventLog:
                 request.error = next((faults[event.run_id] for event in request.events if event.run_id in faults), None)
         return [request for request in batch if request.error is None]
 
-    def _write(self, batch: Sequence[_Request]) -> tuple[list[StoredEvent], int]:
-        """Returns the events that were stored, and how many entries the log has got."""
+    def _write(self, batch: Sequence[_Request]) -> tuple[set[str], int]:
+        """Returns the runs of which events were stored, and how many entries the log has got."""
         if not batch:
-            return [], 0
+            return set(), 0
         with self._live.changing() as live:
             with self._database.transaction() as cursor:
                 before = read_size(cursor)
-                stored = self._insert(cursor, live, batch)
+                run_ids = self._insert(cursor, live, batch)
                 entries = read_size(cursor) - before
             # After the commit: if the file was deleted before it, what was just committed is lost.
             self._database.check()
-        return stored, entries
+        return run_ids, entries
 
-    def _insert(self, cursor: sqlite3.Cursor, live: LiveRuns, batch: Sequence[_Request]) -> list[StoredEvent]:
-        stored: list[StoredEvent] = []
+    def _insert(self, cursor: sqlite3.Cursor, live: LiveRuns, batch: Sequence[_Request]) -> set[str]:
+        run_ids: set[str] = set()
         rows: list[tuple[object, ...]] = []
-        ((sequence,),) = cursor.execute(_NEWEST)
+        sequence = last_number(cursor, "events", "sequence")
         entries = Entries(cursor)
         for asked in chain.from_iterable(request.events for request in batch):
             sequence += 1
@@ -622,9 +574,9 @@ class EventLog:
             row = (sequence, kind.encode(), at_utc.encode(), exact)
             run = live.advance(cursor, event, sequence, stored_line(*row))
             position = entries.add_event(run, run_id, *row)
-            if kind in FINAL_KINDS:
+            if kind in ev.FINAL_KINDS:
                 entries.seal(run_id, run)
-            stored.append(StoredEvent(sequence, event))
+            run_ids.add(run_id)
             rows.append((sequence, run_id, kind, at_utc, kept, position))
             self._unmoved_bytes += len(exact) + _PAGE_BYTES
         if rows:
@@ -637,7 +589,7 @@ class EventLog:
             if request.work is not None:
                 request.result = request.work(cursor)
                 self._unmoved_bytes += _PAGE_BYTES
-        return stored
+        return run_ids
 
     def _rewrite(self, request: _Request) -> None:
         try:
@@ -649,18 +601,9 @@ class EventLog:
         except StoreError as error:
             request.error = error
 
-    def _announce(self, stored: Sequence[StoredEvent]) -> None:
-        if not self._feeds:
-            return
-        by_run: dict[str, list[StoredEvent]] = {}
-        for item in stored:
-            by_run.setdefault(item.event.run_id, []).append(item)
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Feed, Sequence[StoredEvent]]]] = {}
-        for run_id, events in by_run.items():
-            for feed in self._feeds.get(run_id, ()):
-                by_loop.setdefault(feed.loop, []).append((feed, events))
-        for loop, news in by_loop.items():
-            _call(loop, _push, news)
+    def _announce(self, run_ids: Iterable[str]) -> None:
+        for loop, news in [each for run_id in run_ids for each in self._followers.get(run_id, ())]:
+            _call(loop, news.set)
 
     def _checkpoint(self) -> None:
         unmoved_bytes, self._unmoved_bytes = self._unmoved_bytes, 0
@@ -684,11 +627,6 @@ def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *argum
     """Runs ``function`` in the thread of ``loop``. Does nothing if the loop is closed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *arguments)
-
-
-def _push(news: Sequence[tuple[Feed, Sequence[StoredEvent]]]) -> None:
-    for feed, events in news:
-        feed.push(events)
 
 
 def _answer(batch: Sequence[_Request]) -> None:

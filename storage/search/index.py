@@ -20,7 +20,7 @@ from conductor_core.run.events import FINAL_KINDS
 from conductor_core.run.values import label
 from storage.database import schema
 from storage.database.connections import Database
-from storage.records import ERASED
+from storage.encoding import has_run
 from storage.search.failures import MOST_SAID
 from storage.search.filters import is_dense, quoted
 from storage.search.reading import Record, read_record
@@ -132,10 +132,10 @@ Change = Callable[[Callable[[sqlite3.Cursor], Any]], Any]
 """Runs a piece of work in a transaction of the writer (``EventLog.change_and_wait``)."""
 
 AT_REST_KINDS = (*sorted(FINAL_KINDS), "run.waiting")
-_AT_REST = f"kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
-_DUE = f"SELECT run_id, max(sequence) FROM events WHERE sequence > ? AND sequence <= ? AND {_AT_REST} GROUP BY run_id"  # noqa: S608  no value in it
+AT_REST = f"kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
+_DUE = f"SELECT run_id, max(sequence) FROM events WHERE sequence > ? AND sequence <= ? AND {AT_REST} GROUP BY run_id"  # noqa: S608  no value in it
 _LAG = (
-    f"SELECT (SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {_AT_REST}), "  # noqa: S608  no value in it
+    f"SELECT (SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {AT_REST}), "  # noqa: S608  no value in it
     "(SELECT count(*) FROM runs WHERE status IN ('queued', 'running')), "
     "(SELECT count(*) FROM runs WHERE typeof(task) = 'blob'), (SELECT count(*) FROM search_runs WHERE fault <> '')"
 )
@@ -323,7 +323,7 @@ def _merge(cursor: sqlite3.Cursor, table: str, pages: int) -> int:
 def put(cursor: sqlite3.Cursor, record: Record) -> None:
     """Takes a run in, in place of what the index has of it, unless it is encrypted or has no events. Call it in a
     transaction of the writer."""
-    if not cursor.execute("SELECT 1 FROM runs WHERE run_id = ? AND status <> ?", (record.run_id, ERASED)).fetchall():
+    if not has_run(cursor, record.run_id):
         return  # deleted or erased since it was read
     forget(cursor, record.run_id)
     if not record.encrypted and record.run:
