@@ -238,12 +238,7 @@ class AccessLog:
         self._record([_Access(VIEWED, what, caller, run_id, session) for run_id in run_ids])
 
     def exported(
-        self,
-        run_ids: Iterable[str],
-        what: str,
-        caller: Caller,
-        session: str | None = None,
-        manifest: str | None = None,
+        self, run_ids: Iterable[str], what: str, caller: Caller, session: str | None = None, manifest: str | None = None
     ) -> None:
         """Keeps that ``caller`` asked for a file with content of these runs, in the form ``what``. Each time counts.
 

@@ -27,6 +27,7 @@ from storage.evidence.checking import CheckedLog, check_own_log, forget_check
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.history import Finding, counted
 from storage.log.owner import left
+from storage.merkle.chain import read_origin
 from storage.privacy import MasterKey, Privacy, Vault, flush, keys_beside
 from storage.records import ERASED
 
@@ -124,7 +125,6 @@ def contents(copy: Path) -> tuple[int, int, list[str]]:
 
 # Comparing.
 
-_ORIGIN = "SELECT origin FROM evidence_log"
 _HELD = "SELECT run_id FROM holds WHERE id IN (SELECT max(id) FROM holds GROUP BY run_id) AND held"
 
 
@@ -135,13 +135,12 @@ def entries(database: Path) -> int:
     return int(count)
 
 
-def _origin(database: Path) -> str | None:
+def _origin(database: Path) -> str:
     try:
         with closing(_reading(database)) as connection:
-            row = connection.execute(_ORIGIN).fetchone()
+            return read_origin(connection)
     except (NoEvidence, sqlite3.Error):  # none is there, or it is damaged or older
-        return None
-    return None if row is None else str(row[0])
+        return ""
 
 
 def _reading(database: Path) -> sqlite3.Connection:
@@ -376,9 +375,9 @@ def _checked(
             found.append(each)
     try:
         with closing(open_database(copy)) as connection:
-            row = connection.execute(_ORIGIN).fetchone()
-        if row is not None and (here := _origin(target)) not in (None, row[0]):
-            what = f"the backup is of the log {row[0]}, and the database of the log {here}"
+            origin = read_origin(connection)
+        if origin and (here := _origin(target)) not in ("", origin):
+            what = f"the backup is of the log {origin}, and the database of the log {here}"
             found.append(Finding(kind="evidence", run_id=None, sequence=None, what=what))
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(f"the file is not a backup of this program ({error}): nothing is restored") from error

@@ -35,6 +35,13 @@ COLUMNS = (
 )  # fmt: skip
 _ALL = ", ".join(COLUMNS)
 _INSERT = f"INSERT INTO judgements ({_ALL}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"  # noqa: S608  own names
+_ASKED = {
+    "before": "j.id < :before",
+    "run_ids": "j.run_id IN (SELECT value FROM json_each(:run_ids))",
+    "mark": "j.mark = :mark",
+    "by": "j.judged_by = :by",
+    "since": "j.at_utc >= :since",
+}
 
 
 @dataclass(frozen=True)
@@ -156,23 +163,17 @@ class Judgements:
         self, asked: JudgementQuery = JudgementQuery(), limit: int | None = None, before: int | None = None
     ) -> tuple[Judgement, ...]:
         """Returns judgements, the newest first. ``before``: the ``id`` of the last one of the page before this."""
-        where = ["j.id < :before"] if before is not None else []
-        where += ["j.run_id IN (SELECT value FROM json_each(:run_ids))"] if asked.run_ids is not None else []
-        where += ["j.mark = :mark"] if asked.mark is not None else []
-        where += ["j.judged_by = :by"] if asked.by is not None else []
-        where += ["j.at_utc >= :since"] if asked.since_utc is not None else []
-        where += [
-            LATEST_JUDGEMENT,
-            f"(j.mark IS NOT NULL OR j.score IS NOT NULL OR j.note <> '{TAKEN_BACK}')",
-        ] * asked.counting
         bound = {
             "before": before,
             "run_ids": None if asked.run_ids is None else json.dumps(asked.run_ids),
             "mark": asked.mark,
             "by": asked.by,
             "since": None if asked.since_utc is None else asked.since_utc.astimezone(UTC).isoformat(),
-            "limit": -1 if limit is None else limit,
         }
+        where = [_ASKED[name] for name, value in bound.items() if value is not None]
+        if asked.counting:
+            where += [LATEST_JUDGEMENT, f"(j.mark IS NOT NULL OR j.score IS NOT NULL OR j.note <> '{TAKEN_BACK}')"]
+        bound["limit"] = -1 if limit is None else limit
         return self._read(f"{' AND '.join(where) or '1'} ORDER BY j.id DESC LIMIT :limit", bound)
 
     def counts(self, purpose: str | None = None, without: Collection[str] = ()) -> dict[Judged, int]:

@@ -93,7 +93,8 @@ class ShadowTraffic:
                 continue
             shadow = _answer(about, text_of(about.conductor or GIVEN), told, marks)
             judged = judgings.get(shadow.run_id, (0, 0.0, 0.0, 0))
-            requests.append(Request(answer, shadow, *_compared(marks, answer, shadow), *judged))
+            compared, disputed = _compared(marks, answer, shadow)
+            requests.append(Request(answer, shadow, compared, disputed, *judged))
         return Traffic(tuple(requests), gone=len(gone), repeated=len(every) - len(shadows))
 
 

@@ -31,16 +31,7 @@ from storage.access_log import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
 from storage.encoding import caller_columns, caller_fields, snapshot_row, stored_line, stored_rows, the_one_run
 from storage.endpoint import OF_KEY, DeletedResponses, ServiceKeys
-from storage.evidence import sent_commands
-from storage.evidence.anchoring import (
-    Anchoring,
-    Evidence,
-    Places,
-    evidence_folder,
-    kept_fault,
-    places_of,
-    read_evidence,
-)
+from storage.evidence import anchoring, sent_commands
 from storage.evidence.derived import deletion_digest, erased_digest
 from storage.evidence.history import Report
 from storage.evidence.keys import file_of_log, load_key, new_key, new_key_in_place
@@ -209,7 +200,7 @@ class Store:
         self,
         database: Database,
         redaction: RecordRedaction,
-        places: Places | None = None,
+        places: anchoring.Places | None = None,
         machine_key: Path | None = None,
     ) -> None:
         """``places``: of the log's key, and of what is published of it. ``machine_key``: of the key that proves what
@@ -223,9 +214,9 @@ class Store:
         self._listing = Listing(database.path, self._stopped, database.vault)
         self._snapshots_made: set[str] = set()
         self._watches: list[CommandWatch] = []
-        self.places = places or places_of(database.path)
-        self._machine_key = machine_key or evidence_folder(database.path) / "machine-key"
-        self._anchoring = Anchoring(database, lambda work: self.log.change_and_wait(work), self.places)
+        self.places = places or anchoring.places_of(database.path)
+        self._machine_key = machine_key or anchoring.evidence_folder(database.path) / "machine-key"
+        self._anchoring = anchoring.Anchoring(database, lambda work: self.log.change_and_wait(work), self.places)
         self.log = EventLog(database, redaction, self._anchoring.written)
         if self.refusal is None:
             with suppress(StoreDamaged):  # whatever is read next says so
@@ -466,7 +457,8 @@ class Store:
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         """Returns the commands sent to the run after the command ``after``, in order."""
         with self._database.reading() as connection:
-            return commands.read_commands(connection, run_id, after, self.vault, self._trusted)
+            rows = connection.execute(commands.OF_RUN, (run_id, after)).fetchall()
+            return commands.read_sent(connection, rows, self.vault, self._trusted)
 
     def unproven(self, run_id: str) -> list[str]:
         """Returns what the run's events say that somebody decided, although no machine has sent it: a sentence each."""
@@ -588,12 +580,12 @@ class Store:
                     marked += [run_id for run_id, owner in unfinished if owner == owner_id and self._interrupt(run_id)]
         return marked
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> anchoring.Evidence:
         """Returns how much of the log is published, and since when the rest is not."""
         with self._database.reading() as connection:
-            evidence = read_evidence(connection, self.places, self._anchoring.fault)
+            evidence = anchoring.read_evidence(connection, self.places, self._anchoring.fault)
         if evidence.fault is None and evidence.unanchored_events:  # another program may know why
-            return replace(evidence, fault=kept_fault(self.path))
+            return replace(evidence, fault=anchoring.kept_fault(self.path))
         return evidence
 
     def publish(self) -> None:
@@ -666,7 +658,7 @@ class Store:
 
     def _left_keys(self) -> list[str]:
         with self._database.reading() as connection:
-            return self.vault.all_of(reading.read_gone(connection))
+            return self.vault.all_of([run_id for (run_id,) in connection.execute(reading.GONE)])
 
     def copies(self, run_id: str) -> list[str]:
         """Returns the re-runs of a run, which may hold text of it."""
@@ -688,7 +680,9 @@ class Store:
 
     def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
         with self._database.reading() as connection:
-            return reading.read_deletions(connection, limit)
+            rows = connection.execute(f"{reading.DELETIONS} ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
+            ((count,),) = connection.execute("SELECT count(*) FROM deletions")
+        return [reading.deletion(row) for row in rows], count
 
     def close(self) -> None:
         """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards.
@@ -786,7 +780,7 @@ def open_store(
     """
     privacy = privacy or Privacy()
     check_installed(privacy.redact)
-    places = places_of(path_of(url), anchor, signing_key)
+    places = anchoring.places_of(path_of(url), anchor, signing_key)
     database = Database(url, privacy, busy_timeout_s=busy_timeout_s)
     try:
         digest_key = None if database.refusal else privacy.digest_key(database.path)

@@ -401,7 +401,7 @@ def _facts(evidence: anchoring.Evidence, own: PublicKey | None, places: anchorin
     if own is not None:
         yield f"  public key: {own.line}"
         yield f"  {FINGERPRINT}{own.fingerprint}"
-    note = places.anchor.note(evidence.origin).split("\n")
+    note = places.anchor.newest(evidence.origin)[1].split("\n")
     if len(note) > 2:
         yield f"  checkpoint: {note[1]} entries, root {note[2]}"
 

@@ -29,7 +29,10 @@ from storage.database.connections import Database
 from storage.encoding import read_time
 from storage.evidence.history import has_root
 from storage.evidence.keys import SigningKey, load_key, other_log_error, own_public_key
+from storage.merkle.chain import read_origin, read_size
 from storage.merkle.formats import Checkpoint, Invalid, PublicKey, Tree, error_text, open_note, text_of
+
+log = logging.getLogger(__name__)
 
 FILE_NAME = "anchor.jsonl"
 _TAIL_BYTES = 1 << 16
@@ -115,24 +118,34 @@ class FileAnchor:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._known, self._last = (-1, ""), (0, "")
 
     def size(self, origin: str) -> int:
         """Returns how many entries of the log ``origin`` the place knows; it may hold other logs. Raises: OSError."""
-        return self._newest(origin)[0]
+        return self.newest(origin)[0]
 
-    def note(self, origin: str) -> str:
-        """Returns the checkpoint of that size, or an empty text. Its signature is not checked. Raises: OSError."""
-        return self._newest(origin)[1]
+    def newest(self, origin: str) -> tuple[int, str]:
+        """Returns size and note of the log's last checkpoint that can be read; 0 and no text: there is none.
 
-    def _newest(self, origin: str) -> tuple[int, str]:
-        try:
-            length = self.file.stat().st_size
-        except FileNotFoundError:
+        The signature is not checked. Raises: OSError.
+        """
+        if not self.file.exists():
             return 0, ""
-        if self._known != (length, origin):
-            self._known, self._last = (length, origin), _newest_line(self.file, origin)
-        return self._last
+        with self.file.open("rb") as opened:
+            end = opened.seek(0, os.SEEK_END)
+            length = min(end, _TAIL_BYTES)
+            while True:
+                opened.seek(end - length)
+                for line in reversed(opened.read(length).split(b"\n")):
+                    try:
+                        found = json.loads(line)
+                        note, size = str(found["checkpoint"]), int(found["from"]) + len(found["of"])
+                    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+                        continue
+                    if note.partition("\n")[0] == origin:
+                        return size, note
+                if length == end:
+                    return 0, ""
+                length = min(end, 4 * length)
 
     def publish(self, line: str) -> None:
         """Keeps a line for good. Raises: OSError; then the line may be there or not, and comes again."""
@@ -294,28 +307,6 @@ def anchor_line(at_utc: str, note: str, start: int, entries: Sequence[tuple[str 
     return json.dumps(line, separators=(",", ":"))
 
 
-def _newest_line(file: Path, origin: str) -> tuple[int, str]:
-    """Returns size and note of the log's last checkpoint in the file that can be read; 0 and no text: there is none."""
-    with file.open("rb") as opened:
-        end = opened.seek(0, os.SEEK_END)
-        length = min(end, _TAIL_BYTES)
-        while True:
-            opened.seek(end - length)
-            for line in reversed(opened.read(length).split(b"\n")):
-                try:
-                    found = json.loads(line)
-                    note, size = str(found["checkpoint"]), int(found["from"]) + len(found["of"])
-                except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                    continue
-                if note.partition("\n")[0] == origin:
-                    return size, note
-            if length == end:
-                return 0, ""
-            length = min(end, 4 * length)
-
-
-log = logging.getLogger(__name__)
-
 EVERY_S = 1.0
 EVERY_ENTRIES = 256
 _AGAIN_S = 5.0
@@ -333,7 +324,6 @@ _LEAVES = (
 )
 _ANCHORED = "SELECT size, at_utc, note FROM checkpoints ORDER BY size DESC LIMIT 1"
 _ROTATED = "SELECT 1 FROM leaves WHERE position >= ? AND record LIKE '%\"key.rotated\"%' LIMIT 1"
-_SIZE = "SELECT coalesce(max(position), -1) + 1 FROM leaves"
 _OLDEST = "SELECT position, run_id FROM leaves WHERE position >= ? AND record IS NULL ORDER BY position LIMIT 1"
 _WHEN = "SELECT at_utc FROM events WHERE run_id = ? AND position = ?"
 
@@ -475,12 +465,12 @@ def _doubt(
 
 def read_evidence(connection: sqlite3.Connection, places: Places, fault: str | None) -> Evidence:
     """Reads how far the log is published. Raises: sqlite3.Error."""
-    (origin,) = connection.execute("SELECT origin FROM evidence_log").fetchone() or ("",)
+    origin = read_origin(connection)
     published = 0  # as anchor and witness know, before the database is read: nothing is published that it lacks then
     for file in (places.anchor.file, *places.kept()):
         with suppress(OSError):
             published = max(published, FileAnchor(file).size(origin))
-    ((entries,),) = connection.execute(_SIZE)
+    entries = read_size(connection)
     size, at_utc, note = connection.execute(_ANCHORED).fetchone() or (0, None, "")
     ((unanchored,),) = connection.execute("SELECT count(*) FROM leaves WHERE position >= ? AND record IS NULL", (size,))
     first = connection.execute(_OLDEST, (size,)).fetchone()
@@ -594,7 +584,7 @@ class Anchoring:
     def resume(self) -> None:
         """Publishes what an earlier process has left, as it does what was written. Raises: StoreError."""
         with self._database.reading() as connection:
-            ((size,),) = connection.execute(_SIZE)
+            size = read_size(connection)
             stored = connection.execute(_NEWEST, (size,)).fetchone()
         # The one record with which a log begins can wait for the first event.
         if size > max(1, stored[0] if stored else 0):
@@ -682,8 +672,7 @@ class Anchoring:
 
     def _publish(self, connection: sqlite3.Connection) -> bool:
         """Publishes from where the place ends, unless that holds what this log does not."""
-        ((size,),) = connection.execute(_SIZE)
-        ((origin,),) = connection.execute("SELECT origin FROM evidence_log").fetchall() or [("",)]
+        size, origin = read_size(connection), read_origin(connection)
         kept = connection.execute(_NEWEST, (size,)).fetchone() or (0, b"", "")
         known = self._places.anchor.size(origin)
         if known == size == kept[0] or not size:
@@ -714,7 +703,7 @@ class Anchoring:
         It begins with the tree that the database keeps, if the key has signed it. If that does not lead there, all
         leaves are read. Raises: BadInput if they do not lead there either.
         """
-        root = self._places.anchor.note(key.public.name).split("\n")[2:3]
+        root = self._places.anchor.newest(key.public.name)[1].split("\n")[2:3]
         for tree in (_signed_tree(kept, key.public), Tree()):
             if tree.size > known:
                 continue

@@ -17,13 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from storage.evidence.bundle_audit import Verified, audit_bundle, is_bundle, open_bundle, payload_of
-from storage.evidence.database_audit import (
-    NoEvidence,
-    audit_database,
-    open_database,
-    published_size,
-    read_own_evidence,
-)
+from storage.evidence.database_audit import NoEvidence, audit_database, open_database, published_size, read_own_evidence
 from storage.evidence.history import CLASSES, History, Report, began_late, counted, read_anchors
 from storage.merkle.formats import Invalid, PublicKey, error_text, read_key, rotated_keys
 

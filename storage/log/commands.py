@@ -131,7 +131,7 @@ def _to_sign(machine: PublicKey, number: int, run_id: str, kind: str, at_utc: st
 _POLL_S = 0.1
 _SEND = "INSERT INTO commands (id, run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?, ?)"
 _AFTER = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE id > ? ORDER BY id"
-_OF_RUN = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
+OF_RUN = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
 
 
 def send(
@@ -156,18 +156,13 @@ def send(
     return number
 
 
-def read_commands(
-    connection: sqlite3.Connection, run_id: str, after: int, vault: Vault, trusted: Trusted
-) -> list[SentCommand]:
-    """Returns the commands sent to the run after the command ``after``, in order. Raises: StoreError."""
-    return _sent(connection, connection.execute(_OF_RUN, (run_id, after)).fetchall(), vault, trusted)
-
-
 def command_place(kind: str, at_utc: str) -> str:
     return f"command {kind} {at_utc}"
 
 
-def _sent(connection: sqlite3.Connection, rows: Sequence[Stored], vault: Vault, trusted: Trusted) -> list[SentCommand]:
+def read_sent(
+    connection: sqlite3.Connection, rows: Sequence[Stored], vault: Vault, trusted: Trusted
+) -> list[SentCommand]:
     """Reads commands. Leaves out those of a newer version of this program, and those whose run's key is away."""
     if not rows:
         return []
@@ -226,7 +221,7 @@ class CommandWatch:
             try:
                 with self._database.reading() as connection:
                     rows = [] if self._closed else connection.execute(_AFTER, (self._last,)).fetchall()
-                    commands = _sent(connection, rows, self._database.vault, self._trusted)
+                    commands = read_sent(connection, rows, self._database.vault, self._trusted)
                 self._last = rows[-1][0] if rows else self._last
                 for sent in commands:
                     self._listener(sent)

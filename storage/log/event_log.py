@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 _STREAMED = ev.StepDelta | ev.PlanDelta | ev.StepProgress | ev.PlanProgress
 """Most of all events, and none that changes a run's row or its owner."""
-_TO_JSON = json.JSONEncoder(ensure_ascii=False)
 _SNAPSHOT_TAIL_SIZE = 64 << 10
 _MOST_NAMED = 5
 """Tools that a list names."""
@@ -248,7 +246,7 @@ def changing_columns(trace: RunTrace) -> dict[str, object]:
     return {
         "status": trace.status,
         "topology": trace.root.topology,
-        "agents": _names(tuple(dict.fromkeys(step.agent for step in steps))),
+        "agents": json.dumps(list(dict.fromkeys(step.agent for step in steps)), ensure_ascii=False),
         "steps": len(steps),
         "steps_completed": statuses.count("completed"),
         "steps_reused": statuses.count("reused"),
@@ -263,11 +261,6 @@ def changing_columns(trace: RunTrace) -> dict[str, object]:
         "error": trace.error,
         "asked_for": _asked_for(trace),
     }
-
-
-@lru_cache(maxsize=64)  # most runs name the same agents again and again
-def _names(agents: tuple[str, ...]) -> str:
-    return _TO_JSON.encode(agents)
 
 
 def _asked_for(trace: RunTrace) -> str | None:

@@ -231,6 +231,8 @@ def read_spending(connection: sqlite3.Connection, filters: Filters) -> list[Spen
     return read_models(Spending, connection, query, bound)
 
 
+# Whether a provider ever received a text, from every call of every run that is asked about, and not from the index.
+
 Reading = Callable[[], AbstractContextManager[sqlite3.Connection]]
 """Lends a connection for each run, so that a long look holds up no checkpoint."""
 
@@ -620,9 +622,9 @@ class _Finder:
     def _keep(self, run_id: str, call: Call, *, imported: bool) -> None:
         self._sent.setdefault((imported, call.provider, call.host), []).append(call.ended)
         if len(self.received) < MOST_LISTED:
-            place = {"path": label(call.path), "purpose": call.of, "at_utc": call.at_utc, "imported": imported}
-            server = {"agent": call.agent, "provider": call.provider, "host": call.host, "ended": call.ended}
-            self.received.append(Received.model_validate({"run_id": run_id, **place, **server}))
+            fields = {name: getattr(call, name) for name in ("at_utc", "agent", "provider", "host", "ended")}
+            place = {"run_id": run_id, "path": label(call.path), "purpose": call.of, "imported": imported}
+            self.received.append(Received.model_validate(fields | place))
 
     def _holds(self, call: Call) -> bool:
         return any(self._wanted in _plain(text) for text in call.texts)

@@ -92,12 +92,7 @@ class RunSearch(Indexer):
             runs = len(hits.read_run_ids(connection, only, limit=hits.MOST_COUNTED + 1))
             return Count(texts=0, runs=min(runs, hits.MOST_COUNTED), more=runs > hits.MOST_COUNTED)
 
-    def runs(
-        self,
-        only: Filters = ALL,
-        before: int | None = None,
-        limit: int = 20,
-    ) -> list[RunSummary]:
+    def runs(self, only: Filters = ALL, before: int | None = None, limit: int = 20) -> list[RunSummary]:
         """Returns runs, newest first; ``before``: the ``sequence`` of the last run of the page before."""
         found: list[RunSummary] = []
         with self._reading() as connection:
