@@ -86,6 +86,13 @@ def last_number(connection: sqlite3.Connection | sqlite3.Cursor, table: str, col
     return int(connection.execute(query).fetchone()[0])
 
 
+def add_rows(cursor: sqlite3.Cursor, table: str, *rows: Mapping[str, object]) -> None:
+    """Adds rows that have the same columns."""
+    names = list(rows[0])
+    statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES (:{', :'.join(names)})"  # noqa: S608  own names
+    cursor.executemany(statement, rows)
+
+
 def has_run(cursor: sqlite3.Cursor, run_id: str) -> bool:
     """Whether the run is there and was not erased."""
     query = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"

@@ -22,7 +22,7 @@ from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import Caller
 from conductor_core.run.service_key import ServiceKey, check_providers
 from storage.database.connections import Change, Database
-from storage.encoding import caller_columns, caller_fields, has_run, read_caller, read_time, row_digest
+from storage.encoding import add_rows, caller_columns, caller_fields, has_run, read_caller, read_time, row_digest
 from storage.merkle.chain import add_record
 
 PREFIX = "ci-"
@@ -34,7 +34,6 @@ FIXED = (
 )  # fmt: skip
 """The columns of ``service_keys`` that never change."""
 _COLUMNS = ", ".join((*FIXED, "revoked_at_utc"))
-_INSERT = f"INSERT INTO service_keys ({', '.join(FIXED)}) VALUES ({', '.join(f':{name}' for name in FIXED)})"  # noqa: S608  own names
 OF_KEY = "json_valid(actor) AND json_extract(actor, '$.kind') = 'service' AND json_extract(actor, '$.id') = ?"
 """Runs of a key, in the words of the index ``ix_runs_service``."""
 _SPENT = f"SELECT total(known_usd), sum(input_tokens + output_tokens) FROM runs WHERE {OF_KEY} AND created_at_utc >= ?"  # noqa: S608  own text
@@ -93,7 +92,7 @@ class ServiceKeys:
         def insert(cursor: sqlite3.Cursor) -> str | None:
             if _ids(cursor, key.name):
                 return f"a key named {key.name!r} exists: revoke it first, or choose another name"
-            cursor.execute(_INSERT, row)
+            add_rows(cursor, "service_keys", row)
             add_record(cursor, CREATED, None, **said, row_sha256=row_digest(row, FIXED))
             return None
 
@@ -211,12 +210,9 @@ def _check_limit(what: str, limit: float | None, least: int, most: float) -> Non
 
 DELETED = "response.deleted"
 """The kind of their records."""
+_IS_DELETED = "SELECT 1 FROM deleted_responses WHERE response_id = ?"
 RESPONSE_COLUMNS = ("response_id", "run_id", "at_utc", "actor", "door")
 _ID = re.compile(r"resp_([0-9a-f]{12})([0-9a-f]{16})_\d{1,6}")
-_INSERT_RESPONSE = (
-    "INSERT OR IGNORE INTO deleted_responses (response_id, run_id, at_utc, actor, door) "
-    "VALUES (:response_id, :run_id, :at_utc, :actor, :door)"
-)
 
 
 class DeletedResponses:
@@ -226,7 +222,7 @@ class DeletedResponses:
         self._database, self._change = database, change
 
     def deleted(self, response_id: str) -> bool:
-        return self._database.row("SELECT 1 FROM deleted_responses WHERE response_id = ?", (response_id,)) is not None
+        return self._database.row(_IS_DELETED, (response_id,)) is not None
 
     def delete(self, response_id: str, caller: Caller) -> None:
         """Notes, on record, that ``caller`` deleted the response. Raises: UnknownRun if there is no run of it."""
@@ -239,7 +235,8 @@ class DeletedResponses:
             """Returns whether a run has this response."""
             if not has_run(cursor, run_id):
                 return False
-            if cursor.execute(_INSERT_RESPONSE, row).rowcount:
+            if cursor.execute(_IS_DELETED, (response_id,)).fetchone() is None:
+                add_rows(cursor, "deleted_responses", row)
                 said = {"response": response_id, "at_utc": now, "row_sha256": row_digest(row, RESPONSE_COLUMNS)}
                 add_record(cursor, DELETED, run_id, **said, **caller_fields(caller))
             return True

@@ -19,8 +19,8 @@ from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import Caller
 from conductor_core.run.judgement import MOST_NOTE, TAKEN_BACK, By, Judged, Judgement, Mark, Verdict, judge_of
 from conductor_core.run.values import Path
+from storage import encoding
 from storage.database.connections import Change, Database
-from storage.encoding import caller_columns, caller_fields, has_run, last_number, read_caller, read_time, row_digest
 from storage.log.queries import JUDGED, LATEST_JUDGEMENT
 from storage.log.reading import unknown_run
 from storage.merkle.chain import Entries
@@ -34,7 +34,6 @@ COLUMNS = (
     "actor", "door", "salt",
 )  # fmt: skip
 _ALL = ", ".join(COLUMNS)
-_INSERT = f"INSERT INTO judgements ({_ALL}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"  # noqa: S608  own names
 _ASKED = {
     "before": "j.id < :before",
     "run_ids": "j.run_id IN (SELECT value FROM json_each(:run_ids))",
@@ -97,8 +96,8 @@ class Judgements:
 
     def add_all(self, verdicts: Sequence[Verdict], caller: Caller) -> tuple[Judgement, ...]:
         """Keeps all of these, or none, in their order. Raises: UnknownRun."""
-        now_utc, (actor, door) = datetime.now(UTC), caller_columns(caller)
-        said = {"at_utc": now_utc.isoformat(), **caller_fields(caller)}
+        now_utc, (actor, door) = datetime.now(UTC), encoding.caller_columns(caller)
+        said = {"at_utc": now_utc.isoformat(), **encoding.caller_fields(caller)}
         # Outside of the transaction: to find names takes time.
         notes = [self._redacted(each.run_id, each.note)[:MOST_NOTE] if each.note else "" for each in verdicts]
         kept: list[Judgement] = []
@@ -108,9 +107,9 @@ class Judgements:
             kept.clear()
             named = {run for each in verdicts for run in (each.run_id, each.compared_with) if run is not None}
             for run_id in sorted(named):
-                if not has_run(cursor, run_id):
+                if not encoding.has_run(cursor, run_id):
                     return run_id
-            number = last_number(cursor, "judgements") + 1
+            number = encoding.last_number(cursor, "judgements") + 1
             entries, rows = Entries(cursor), []
             for verdict, note in zip(verdicts, notes, strict=True):
                 is_text = note not in ("", TAKEN_BACK)
@@ -132,11 +131,13 @@ class Judgements:
                     "salt": secrets.token_hex(16),
                 }
                 rows.append(row)
-                entries.add_record(ADDED, verdict.run_id, judgement=number, row_sha256=row_digest(row, COLUMNS), **said)
+                entries.add_record(
+                    ADDED, verdict.run_id, judgement=number, row_sha256=encoding.row_digest(row, COLUMNS), **said
+                )
                 fields = {**dict(verdict), "note": note, "id": number, "at_utc": now_utc}
                 kept.append(Judgement.model_validate({**fields, "actor": caller.actor, "door": caller.door}))
                 number += 1
-            cursor.executemany(_INSERT, rows)
+            encoding.add_rows(cursor, "judgements", *rows)
             entries.save()
             return None
 
@@ -196,7 +197,7 @@ class Judgements:
         """Raises: ValueError, TypeError, RecursionError if the row is damaged."""
         fields = {name: row[name] for name in Judgement.model_fields if name in row}
         fields["path"] = None if row["path"] is None else json.loads(row["path"])
-        caller = read_caller(row["actor"], row["door"])
+        caller = encoding.read_caller(row["actor"], row["door"])
         note = row["note"]
         if isinstance(note, bytes):
             try:
@@ -206,7 +207,7 @@ class Judgements:
             except Sealed as error:
                 raise ValueError(f"note: {error}") from error
         more = {"note": note, "by": row["judged_by"], "actor": caller.actor, "door": caller.door}
-        return Judgement.model_validate(fields | more | {"at_utc": read_time(row["at_utc"])})
+        return Judgement.model_validate(fields | more | {"at_utc": encoding.read_time(row["at_utc"])})
 
 
 UNREADABLE = "(encrypted, and its key is away)"

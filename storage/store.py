@@ -29,7 +29,15 @@ from conductor_core.text import plain, whole_characters
 from storage import errors
 from storage.access_log import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
-from storage.encoding import caller_columns, caller_fields, snapshot_row, stored_line, stored_rows, the_one_run
+from storage.encoding import (
+    add_rows,
+    caller_columns,
+    caller_fields,
+    snapshot_row,
+    stored_line,
+    stored_rows,
+    the_one_run,
+)
 from storage.endpoint import OF_KEY, DeletedResponses, ServiceKeys
 from storage.evidence import anchoring, sent_commands
 from storage.evidence.derived import deletion_digest, erased_digest
@@ -63,11 +71,6 @@ MOST_TURNS = 200
 
 # Deleting and erasing runs, and holds. Triggers refuse to delete events of a run that is held or not in `deletions`.
 
-_RECORD = (
-    "INSERT INTO deletions "
-    "(run_id, deleted_at_utc, actor, door, created_at_utc, status, events, events_sha256, erased) "
-    "VALUES (:run_id, :deleted_at_utc, :actor, :door, :created_at_utc, :status, :events, :events_sha256, :erased)"
-)
 _BLANK = (
     "UPDATE runs SET status = ?, task = '', error = NULL, asked_for = NULL, batch_row = NULL, purpose = '', "
     "owner_id = '' WHERE run_id = ?"
@@ -76,7 +79,6 @@ _PLAIN = (
     "SELECT EXISTS (SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(ifnull(payload, '') AS BLOB), 1, 1) <> ?)"
 )
 _WITH_RUN = ("commands", "snapshots", "deleted_responses", "judgements")
-_HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
 
 
 @dataclass
@@ -145,20 +147,10 @@ def _record(
 ) -> None:
     events = stored_rows(cursor.connection, run_id)
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
-    now = datetime.now(UTC).isoformat()
-    actor, door = caller_columns(caller)
-    row = {
-        "run_id": run_id,
-        "deleted_at_utc": now,
-        "actor": actor,
-        "door": door,
-        "created_at_utc": run[1],
-        "status": run[0],
-        "events": len(events),
-        "events_sha256": sha256,
-        "erased": erased,
-    }
-    cursor.execute(_RECORD, row)
+    now, (actor, door) = datetime.now(UTC).isoformat(), caller_columns(caller)
+    row = {"run_id": run_id, "deleted_at_utc": now, "actor": actor, "door": door, "created_at_utc": run[1]}
+    row |= {"status": run[0], "events": len(events), "events_sha256": sha256, "erased": erased}
+    add_rows(cursor, "deletions", row)
     more = {"erased": True, "run_sha256": erased_digest(cursor, run_id)} if erased else {}
     more |= {"sealed": True} if sealed else {}  # then its events stay
     more |= {"at_utc": now, "row_sha256": deletion_digest(row), **caller_fields(caller)}
@@ -174,7 +166,7 @@ def _hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, hel
     now = datetime.now(UTC).isoformat()
     actor, door = caller_columns(caller)
     for run_id in dict.fromkeys(run_ids):
-        cursor.execute(_HOLD, (run_id, held, now, actor, door))
+        add_rows(cursor, "holds", {"run_id": run_id, "held": held, "at_utc": now, "actor": actor, "door": door})
         add_record(cursor, "run.held" if held else "run.released", run_id, at_utc=now, **caller_fields(caller))
 
 
@@ -431,7 +423,7 @@ class Store:
             raise self.refusal
         with self._database.reading() as connection:
             origin = read_origin(connection)
-        machine, log_key = _signer(self._machine_file(origin), origin), _signer(self.places.key, origin)
+        machine, log_key = _signer(self._machine_key, origin, of_machine=True), _signer(self.places.key, origin)
         outcome = self.log.change_and_wait(
             lambda cursor: commands.send(cursor, stored, self.vault, machine, log_key, self._trusted)
         )
@@ -446,13 +438,6 @@ class Store:
     def as_kept(self, command: Command) -> Command:
         """Returns a command as it would be kept: without what is hidden from records. Raises: StoreError."""
         return self._redaction.command(command)
-
-    def _machine_file(self, origin: str) -> Path:
-        """Raises: StoreError."""
-        try:
-            return file_of_log(self._machine_key, origin)
-        except (BadInput, OSError) as error:
-            raise StoreError(f"no command can be sent without a key: {error_text(error)}") from error
 
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         """Returns the commands sent to the run after the command ``after``, in order."""
@@ -750,11 +735,14 @@ def _with_answers(connection: sqlite3.Connection, search: Search) -> Search:
     return search
 
 
-def _signer(file: Path, origin: str) -> Signer:
-    """Returns the key in ``file``, which is made if there is none. Raises: StoreError."""
+def _signer(file: Path, origin: str, *, of_machine: bool = False) -> Signer:
+    """Returns the key in ``file``, or beside it for a machine's other logs. It is made if there is none.
+
+    Raises: StoreError.
+    """
     try:
         private_folder(file.parent)
-        key = load_key(file, origin)
+        key = load_key(file_of_log(file, origin) if of_machine else file, origin)
     except (BadInput, OSError) as error:
         raise StoreError(f"no command can be sent or heard without a key: {error_text(error)}") from error
     return Signer(key.public, key.private.sign)

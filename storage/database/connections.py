@@ -291,9 +291,8 @@ class Database:
 
     def _is_encrypted(self, run_id: str) -> bool | None:
         """Whether a run is stored encrypted; None: there is no such run. Raises: StoreError."""
-        with self.reading() as connection:
-            # Of the texts of a run, its row has the task from the first event on.
-            row = connection.execute("SELECT typeof(task) FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        # Of the texts of a run, its row has the task from the first event on.
+        row = self.row("SELECT typeof(task) FROM runs WHERE run_id = ?", (run_id,))
         return None if row is None else row[0] == "blob"
 
     def _close_idle(self) -> None:
@@ -364,8 +363,10 @@ class Database:
             self._lock.close()
 
     def _open_writer(self) -> None:
-        self._writer = self._connect_writer()
+        self._writer = connect(self.path, "mode=rwc", self.busy_timeout_s)
         try:
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=10000"):
+                self._writer.execute(f"PRAGMA {pragma}")
             with self.transaction() as cursor:
                 version = schema.read_version(cursor, self.path)
                 if version is None:
@@ -376,13 +377,6 @@ class Database:
             self._writer.close()
             self._writer = None
             raise
-
-    def _connect_writer(self) -> sqlite3.Connection:
-        connection = connect(self.path, "mode=rwc", self.busy_timeout_s)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA wal_autocheckpoint=10000")
-        return connection
 
 
 def path_of(url: str) -> Path:

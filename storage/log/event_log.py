@@ -37,7 +37,7 @@ from conductor_core.run.trace import AT_REST, RunTrace
 from conductor_core.text import plain
 from storage import errors
 from storage.database.connections import Database
-from storage.encoding import SnapshotRow, caller_columns, encode, last_number, snapshot_row, stored_line
+from storage.encoding import SnapshotRow, add_rows, caller_columns, encode, last_number, snapshot_row, stored_line
 from storage.log.owner import Owner
 from storage.log.reading import read_run
 from storage.merkle.chain import Entries, RunChain, read_chain, read_size
@@ -182,8 +182,7 @@ class LiveRuns:
                 snapshots.append(snapshot)
                 live.tail_size, live.snapshot_size = 0, len(snapshot.trace)
         if new:
-            insert = f"INSERT INTO runs ({', '.join(new[0])}) VALUES (:{', :'.join(new[0])})"  # noqa: S608  own names
-            cursor.executemany(insert, new)
+            add_rows(cursor, "runs", *new)
         if changed:
             values = ", ".join(f"{name} = :{name}" for name in changed[0] if name != "run_id")
             cursor.executemany(f"UPDATE runs SET {values} WHERE run_id = :run_id", changed)  # noqa: S608  own names

@@ -337,7 +337,7 @@ def _row(connection: sqlite3.Connection, run_id: str) -> Row:
 
 
 def _summary_of(trace: RunTrace, row: Row) -> RunSummary:
-    return summary(fixed_columns(trace, _sequence(row)) | changing_columns(trace))
+    return summary(fixed_columns(trace, read_count(row["sequence"])) | changing_columns(trace))
 
 
 def _unreadable(row: Row, filed: RunSummary | None, error: RunUnreadable | StoreDamaged) -> RunSummary:
@@ -345,12 +345,8 @@ def _unreadable(row: Row, filed: RunSummary | None, error: RunUnreadable | Store
     if filed is None and isinstance(error, RunUnreadable) and error.trace is not None:
         filed = _summary_of(error.trace, row)
     if filed is None:
-        filed = RunSummary(run_id=row["run_id"], sequence=_sequence(row))
+        filed = RunSummary(run_id=row["run_id"], sequence=read_count(row["sequence"]))
     return filed.model_copy(update={"status": unreadable_status(error), "damage": str(error)})
-
-
-def _sequence(row: Row) -> int:
-    return sequence if isinstance(sequence := row["sequence"], int) else 0
 
 
 # Sums of a search: runs of each status, their tokens and their cost.
@@ -415,7 +411,6 @@ def read_totals(connection: sqlite3.Connection, search: Search) -> Totals:
     )
 
 
-_BATCH_COLUMNS = ("batch_id", "sequence", "created_at_utc", "name", "size")
 _FIRST_OF_BATCH = (
     "SELECT batch_id, min(sequence) AS sequence, created_at_utc, batch_name AS name, batch_size AS size FROM runs "
     "WHERE batch_id IS NOT NULL GROUP BY batch_id"
@@ -436,21 +431,20 @@ def read_batches(
     narrowed = " AND ".join(condition for condition, value in asked.items() if value is not None) or "true"
     query = f"SELECT * FROM ({_FIRST_OF_BATCH}) WHERE {narrowed} ORDER BY sequence DESC LIMIT :limit"  # noqa: S608  own names
     bound = {"limit": limit, "before": before, "batch": batch, "name": name}
-    found = [dict(zip(_BATCH_COLUMNS, row, strict=True)) for row in connection.execute(query, bound)]
-    counts = _counts(connection, [row["batch_id"] for row in found])
-    return [_batch(row, counts[row["batch_id"]]) for row in found]
-
-
-def _batch(row: dict[str, Any], counted: dict[str, Any]) -> BatchSummary:
-    """Reads what it can of a damaged row, because the batch's runs may be whole and are found by this row."""
-    return BatchSummary(
-        batch_id=text_of(row["batch_id"]),
-        sequence=row["sequence"],
-        created_at_utc=read_time(row["created_at_utc"]),
-        name=text_of(row["name"] or ""),
-        size=read_count(row["size"]) or sum(counted["statuses"].values()),
-        **counted,
-    )
+    rows = connection.execute(query, bound).fetchall()
+    counts = _counts(connection, [row[0] for row in rows])
+    # Of a damaged row what can be read, because the batch's runs may be whole and are found by this row.
+    return [
+        BatchSummary(
+            batch_id=text_of(batch_id),
+            sequence=sequence,
+            created_at_utc=read_time(created_at_utc),
+            name=text_of(name or ""),
+            size=read_count(size) or sum(counts[batch_id]["statuses"].values()),
+            **counts[batch_id],
+        )
+        for batch_id, sequence, created_at_utc, name, size in rows
+    ]
 
 
 def _counts(connection: sqlite3.Connection, ids: list[str]) -> dict[str, dict[str, Any]]:

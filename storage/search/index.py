@@ -190,7 +190,7 @@ def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
 
 def read_lag(connection: sqlite3.Connection) -> Lag:
     reached, _ = _state(connection)
-    return Lag(*connection.execute(_LAG, (reached, *AT_REST_KINDS)).fetchall()[0])
+    return Lag(*connection.execute(_LAG, (reached, *AT_REST_KINDS)).fetchone())
 
 
 class Indexer:

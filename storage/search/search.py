@@ -52,26 +52,27 @@ class RunSearch(Indexer):
     def _keep_up(self) -> None:
         reported = ""
         while not self._stop.wait(KEEP_UP_S):
+            fault = ""
             try:
                 self.catch_up(pause_share=1.0, stop=self._stop)
-                reported = ""
-            except StoreError as error:  # the database is gone or locked; a search says how far behind the index is
-                if str(error) != reported:
-                    log.warning("the search index cannot be brought up to date: %s", error)
-                reported = str(error)
-            except Exception as error:  # the thread must go on; what failed may be another run's turn next time
-                if repr(error) != reported:
-                    log.exception("the search index cannot be brought up to date")
-                reported = repr(error)
+            except Exception as error:
+                fault = repr(error)
+                if fault != reported:  # of a StoreError, its message says all
+                    trace = None if isinstance(error, StoreError) else error
+                    log.warning("the search index cannot be brought up to date: %s", error, exc_info=trace)
+            reported = fault
 
     def close(self) -> None:
         self._stop.set()
         if self._keeper is not None:
             self._keeper.join()
         with self._of_events:
-            if self._last is not None:
-                self._last[1].close()
-                self._last = None
+            self._forget_last()
+
+    def _forget_last(self) -> None:
+        if self._last is not None:
+            self._last[1].close()
+            self._last = None
 
     def lag(self) -> Lag:
         with self._reading() as connection:
@@ -177,14 +178,10 @@ class RunSearch(Indexer):
     @contextmanager
     def _afresh(self, words: Words | None, only: Filters, notify: Notify | None = None) -> Iterator[sqlite3.Connection]:
         """Lends an index of the events themselves. The last one is kept until there are other events or questions."""
-        with self._reading() as connection:
-            ((newest, deleted),) = connection.execute(_STATE).fetchall()
-        question = (words, only.model_dump_json(), newest, deleted)
+        question = (words, only.model_dump_json(), *self._database.row(_STATE))
         with self._of_events:
             if self._last is None or self._last[0] != question:
-                if self._last is not None:
-                    self._last[1].close()
-                    self._last = None
+                self._forget_last()
                 vault = self._database.vault
                 self._last = question, ledger.index_of(self._database.reading, vault, words, only, notify)
             yield self._last[1]
