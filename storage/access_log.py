@@ -18,10 +18,9 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from conductor_core.errors import BadInput, StoreError, UnknownRun
 from conductor_core.run.actor import Caller
@@ -188,28 +187,13 @@ Change = Callable[[Callable[[sqlite3.Cursor], None]], "concurrent.futures.Future
 """Runs a piece of work in a transaction of the writer (``EventLog.change``)."""
 
 
-@dataclass(frozen=True)
-class _Access:
-    """One access.
+_Access = tuple[str, str | None, str]
+"""The kind of the record, the run, and the other fields as JSON. Equal ones count once."""
 
-    ``words``: digests of what was searched for. ``filters``: the names of those that were set.
-    ``manifest``: SHA-256 of the digests of all files of an exported bundle.
-    """
 
-    kind: str
-    what: str
-    caller: Caller
-    run_id: str | None = None
-    session: str | None = None
-    words: tuple[str, ...] | None = None
-    filters: tuple[str, ...] | None = None
-    manifest: str | None = None
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        more = {"session": self.session, "words": self.words, "filters": self.filters, "manifest": self.manifest}
-        said = {name: value for name, value in more.items() if value not in (None, "")}
-        return {"what": self.what, **caller_fields(self.caller), **said}
+def _fields(what: str, caller: Caller, session: str | None = None, **more: object) -> str:
+    said = {name: value for name, value in {"session": session, **more}.items() if value not in (None, "")}
+    return json.dumps({"what": what, **caller_fields(caller), **said})
 
 
 class AccessLog:
@@ -235,7 +219,8 @@ class AccessLog:
 
         The same view by the same caller in the same ``session``, a browser or a tab, counts once an hour.
         """
-        self._record([_Access(VIEWED, what, caller, run_id, session) for run_id in run_ids])
+        fields = _fields(what, caller, session)
+        self._record([(VIEWED, run_id, fields) for run_id in run_ids])
 
     def exported(
         self, run_ids: Iterable[str], what: str, caller: Caller, session: str | None = None, manifest: str | None = None
@@ -244,11 +229,11 @@ class AccessLog:
 
         ``manifest``: of a bundle, whose export is logged also for runs that came with the program.
         """
-        one = _Access(EXPORTED, what, caller, None, session, manifest=manifest)
-        self._record([replace(one, run_id=run_id) for run_id in run_ids], each=True)
+        fields = _fields(what, caller, session, manifest=manifest)
+        self._record([(EXPORTED, run_id, fields) for run_id in run_ids], each=True)
 
     def exported_all(self, what: str, caller: Caller) -> None:
-        self._record([_Access(EXPORTED, what, caller)], each=True)
+        self._record([(EXPORTED, None, _fields(what, caller))], each=True)
 
     def read(self, asked: AccessQuery, before: int | None = None, limit: int = 50) -> Page:
         """Returns a page of what is on record, newest first. Raises: StoreError."""
@@ -297,7 +282,8 @@ class AccessLog:
         except StoreError as error:
             self._failed([], 1, error)
             return
-        self._record([_Access(SEARCHED, what, caller, None, session, words, tuple(sorted(filters)))])
+        fields = _fields(what, caller, session, words=words, filters=sorted(filters))
+        self._record([(SEARCHED, None, fields)])
 
     def settle(self) -> str | None:
         """Waits until all views so far are logged or have failed. Returns why the last one is not; None: it is."""
@@ -359,8 +345,8 @@ class AccessLog:
 def _write(cursor: sqlite3.Cursor, accesses: Iterable[_Access]) -> None:
     """Adds the records of these accesses to the log."""
     entries = Entries(cursor)
-    for access in accesses:
-        own = access.run_id is None or access.manifest is not None
-        if own or cursor.execute(_SHIPPED, (access.run_id,)).fetchone() is None:
-            entries.add_record(access.kind, access.run_id, **access.fields)
+    for kind, run_id, text in accesses:
+        fields = json.loads(text)
+        if run_id is None or "manifest" in fields or cursor.execute(_SHIPPED, (run_id,)).fetchone() is None:
+            entries.add_record(kind, run_id, **fields)
     entries.save()

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from conductor_core.errors import BadInput, StoreDamaged, StoreError, StoreLocked
-from conductor_core.files import FileLock, keep_private
+from conductor_core.files import FileLock, flush, keep_private
 from conductor_core.settings import Settings
 from storage import errors
 from storage.database import schema
@@ -28,7 +28,7 @@ from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.history import Finding, counted
 from storage.log.owner import left
 from storage.merkle.chain import read_origin
-from storage.privacy import MasterKey, Privacy, Vault, flush, keys_beside
+from storage.privacy import MasterKey, Privacy, Vault, keys_beside
 from storage.records import ERASED
 
 _RESERVED = ("-wal", "-shm", "-journal", ".keys", ".lock", ".owners", ".evidence", "master-key", "signing-key")

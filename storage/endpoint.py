@@ -73,11 +73,12 @@ class ServiceKeys:
         _check_limit("requests per minute", requests_per_minute, 1, MOST_NUMBER)
         limits: dict[str, Any] = {
             "models": None if models is None else _names("model", models),
-            "excluded_providers": _providers(excluded_providers),
+            "excluded_providers": _names("provider", excluded_providers),
             "usd_per_day": None if usd_per_day is None else float(usd_per_day),
             "tokens_per_day": tokens_per_day,
             "requests_per_minute": requests_per_minute,
         }
+        check_providers(limits["excluded_providers"])
         key_id, now_utc = f"key-{secrets.token_hex(8)}", datetime.now(UTC)
         key = ServiceKey(id=key_id, name=_name(name), created_at_utc=now_utc, created_by=caller, **limits)
         text = PREFIX + secrets.token_urlsafe(32)
@@ -194,12 +195,6 @@ def _names(what: str, given: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if not name or len(name) > _LONGEST or not name.isprintable():
             raise BadInput(f"the name of a {what} is empty, too long or cannot be printed")
-    return names
-
-
-def _providers(given: Sequence[str]) -> tuple[str, ...]:
-    names = _names("provider", given)
-    check_providers(names)
     return names
 
 

@@ -221,12 +221,9 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         fingerprint=keys[0].fingerprint if keys else None,
         anchor=str(anchors[0]) if anchors else None,
         witnessed=places.witnessed().witnessed,
-        verified_events=report.verified_events,
-        unanchored_events=report.unanchored_events,
-        deleted_runs=report.deleted_runs,
         findings=tuple(report.findings),
-        more=report.more,
         notes=tuple(report.notes),
+        **{name: getattr(report, name) for name in ("verified_events", "unanchored_events", "deleted_runs", "more")},
     )
 
 

@@ -307,16 +307,15 @@ def _published_lines(path: Path, size: int) -> Iterator[str]:
             yield line.decode(errors="replace").replace("\r\n", "\n")
 
 
+_FIGURES = ("verified_events", "unanchored_events", "verified_size", "deleted_runs", "erased_runs")
+
+
 def document(report: Report, run_id: str | None = None, keys: Sequence[PublicKey] = ()) -> dict[str, Any]:
     """Returns the report as ``--json`` prints it. ``keys``: with which it was checked."""
     findings = [each for each in report.findings if run_id is None or each.run_id in (None, run_id)]
     return {
         "ok": not findings,
-        "verified_events": report.verified_events,
-        "unanchored_events": report.unanchored_events,
-        "verified_size": report.verified_size,
-        "deleted_runs": report.deleted_runs,
-        "erased_runs": report.erased_runs,
+        **{name: getattr(report, name) for name in _FIGURES},
         "findings": [
             {"class": each.kind, "run_id": each.run_id, "sequence": each.sequence, "what": each.what}
             for each in findings

@@ -211,28 +211,27 @@ def store_snapshots(cursor: sqlite3.Cursor, snapshots: Sequence[SnapshotRow]) ->
     cursor.executemany(_SNAPSHOT, snapshots)
 
 
+_AS_FOLDED = (
+    "run_id", "task", "purpose", "parent_run_id", "simulated", "plan_only", "conversation_id", "about_run_id",
+)  # fmt: skip
+"""Columns of ``runs`` that are as ``run.created`` has them, and as the trace does."""
+
+
 def fixed_columns(trace: RunTrace, sequence: int) -> dict[str, object]:
     """Returns the columns of ``runs`` that stay as ``run.created``, the event ``sequence``, set them."""
     # The account alone, for sums by person: the run's first event has the process, too.
     who = None if trace.actor is None else trace.actor.account
     actor, door = caller_columns(Caller(actor=who, door=trace.door))
     return {
-        "run_id": trace.run_id,
+        **{name: getattr(trace, name) for name in _AS_FOLDED},
         "sequence": sequence,
         "created_at_utc": trace.created_at_utc.isoformat(),
-        "task": trace.task,
         "actor": actor,
         "door": door,
-        "purpose": trace.purpose,
         "imported": trace.imported is not None,
         "recorded": trace.imported is not None and trace.imported.recorded,
         "conductor": None if trace.conductor is None else trace.conductor.name,
         "pool": trace.pool.name,
-        "parent_run_id": trace.parent_run_id,
-        "simulated": trace.simulated,
-        "plan_only": trace.plan_only,
-        "conversation_id": trace.conversation_id,
-        "about_run_id": trace.about_run_id,
         **{f"batch_{name}": getattr(trace.batch, name, None) for name in ("id", "row", "name", "size")},
     }
 
