@@ -57,7 +57,7 @@ def _without_surrogates(value: Any) -> Any:
 # As bytes, and never NULL: text that is not UTF-8 any more, or is missing, is damage to report, not a failure to read.
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
-    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND sequence > ? AND {} ORDER BY sequence LIMIT ?"
 )
 
 StoredRow = tuple[int, bytes, bytes, bytes]
@@ -65,9 +65,11 @@ StoredRow = tuple[int, bytes, bytes, bytes]
 
 
 def stored_rows(
-    connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None
+    connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None, only: str = "true"
 ) -> list[StoredRow]:
-    found: list[StoredRow] = connection.execute(_EVENTS, (run_id, after, -1 if limit is None else limit)).fetchall()
+    """Returns a run's events after ``after``, in order. ``only``: a further condition, as SQL."""
+    bound = (run_id, after, -1 if limit is None else limit)
+    found: list[StoredRow] = connection.execute(_EVENTS.format(only), bound).fetchall()
     return found
 
 

@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from storage.encoding import StoredRow, stored_rows
 from storage.evidence.history import Report, counted
 from storage.log.commands import SENT, NoProof, proven, records_of_no_run, registered
+from storage.log.reading import BadRecord, opened
 from storage.merkle.chain import read_origin
 from storage.merkle.formats import PublicKey, read_record, rotated_keys, text_of
-from storage.privacy import KeyAway, Sealed, Vault, event_place
+from storage.privacy import KeyAway, Vault
 
 _ANSWERED_BY = {
     "approval.granted": "approve",
@@ -21,12 +23,11 @@ _ANSWERED_BY = {
 }
 """The events that answer commands, and which kind each answers; an empty one: all kinds."""
 _ANSWERS = (
-    "SELECT e.run_id, e.sequence, e.kind, e.at_utc, CAST(e.payload AS BLOB) FROM events e "  # noqa: S608  own names
+    "SELECT e.run_id, e.sequence, CAST(e.kind AS BLOB), CAST(e.at_utc AS BLOB), CAST(e.payload AS BLOB) FROM events e "  # noqa: S608  own names
     "LEFT JOIN runs r ON r.run_id = e.run_id WHERE NOT coalesce(r.imported, 0) "
     f"AND e.kind IN ({', '.join(repr(kind) for kind in sorted(_ANSWERED_BY))}) "
     "{} ORDER BY e.sequence"
 )
-_OF_KIND = "SELECT sequence, at_utc, CAST(payload AS BLOB) FROM events WHERE run_id = ? AND kind = ?"
 _ASKED = ("approval.granted", "approval.denied", "tool.returned")
 """The answers that only a command brings about, or, if granted, the run that is resumed."""
 _DECIDED = ("approval.granted", "approval.denied")
@@ -171,26 +172,25 @@ class _Carried:
         return {_as_number(event.get("number")): (event.get("of"), event.get("identity")) for event in requests}
 
     def _events(self, run_id: str, kind: str) -> Iterator[dict[str, Any]]:
-        for sequence, at_utc, payload in self._connection.execute(_OF_KIND, (run_id, kind)).fetchall():
-            if event := _event(self._vault, run_id, sequence, kind, text_of(at_utc), payload):
+        for row in stored_rows(self._connection, run_id, only=f"kind = '{kind}'"):
+            if event := _event(self._vault, run_id, row):
                 yield event
 
 
-def _event(vault: Vault, run_id: str, sequence: int, kind: str, at_utc: str, payload: bytes) -> dict[str, Any]:
+def _event(vault: Vault, run_id: str, row: StoredRow) -> dict[str, Any]:
     """Returns what an event says; nothing if its run's key is away or it cannot be read, as other checks say."""
     try:
-        return read_record(vault.open(run_id, event_place(sequence, kind, at_utc), payload))
-    except Sealed:
+        return read_record(opened(row, run_id, vault).payload)
+    except BadRecord:
         return {}
 
 
-def _answer(vault: Vault, run_id: object, sequence: int, kind: str, at_utc: object, payload: bytes) -> _Answer | None:
+def _answer(vault: Vault, run_id: object, sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> _Answer | None:
     """Reads an event that answers a command; None if its run's key is away."""
-    event = _event(vault, text_of(run_id), sequence, kind, text_of(at_utc), payload)
-    if not event:
+    if not (event := _event(vault, text_of(run_id), (sequence, kind, at_utc, payload))):
         return None
     number = None if event.get("command") is None else _as_number(event["command"])
-    return _Answer(text_of(run_id), sequence, kind, number, event)
+    return _Answer(text_of(run_id), sequence, text_of(kind), number, event)
 
 
 def _as_number(value: Any) -> int:
