@@ -27,7 +27,7 @@ from storage.evidence.checking import CheckedLog, check_own_log, forget_check
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.history import Finding, counted
 from storage.log.owner import left
-from storage.merkle.chain import read_origin
+from storage.merkle.chain import read_origin, read_size
 from storage.privacy import MasterKey, Privacy, Vault, keys_beside
 from storage.records import ERASED
 
@@ -131,8 +131,7 @@ _HELD = "SELECT run_id FROM holds WHERE id IN (SELECT max(id) FROM holds GROUP B
 def entries(database: Path) -> int:
     """Returns how many entries the log has. Raises: NoEvidence, sqlite3.Error."""
     with closing(open_database(database)) as connection:
-        ((count,),) = connection.execute("SELECT count(*) FROM leaves")
-    return int(count)
+        return read_size(connection)
 
 
 def _origin(database: Path) -> str:
@@ -165,10 +164,8 @@ def _lost_and_back(target: Path, copy: Path) -> tuple[_Runs, _Runs, _Runs]:
     except (NoEvidence, sqlite3.Error):
         return None, None, None
     with closing(open_database(copy)) as connection:
-        there, held_there = (
-            _ids(connection, "SELECT run_id FROM runs WHERE status <> ?", ERASED),
-            _ids(connection, _HELD),
-        )
+        there = _ids(connection, "SELECT run_id FROM runs WHERE status <> ?", ERASED)
+        held_there = _ids(connection, _HELD)
     return tuple(sorted(gone & there)), tuple(sorted((held & there) - held_there)), tuple(sorted(held - there))
 
 

@@ -148,7 +148,13 @@ def _record(
     events = stored_rows(cursor.connection, run_id)
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
     now, (actor, door) = datetime.now(UTC).isoformat(), caller_columns(caller)
-    row = {"run_id": run_id, "deleted_at_utc": now, "actor": actor, "door": door, "created_at_utc": run[1]}
+    row: dict[str, object] = {
+        "run_id": run_id,
+        "deleted_at_utc": now,
+        "actor": actor,
+        "door": door,
+        "created_at_utc": run[1],
+    }
     row |= {"status": run[0], "events": len(events), "events_sha256": sha256, "erased": erased}
     add_rows(cursor, "deletions", row)
     more = {"erased": True, "run_sha256": erased_digest(cursor, run_id)} if erased else {}

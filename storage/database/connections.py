@@ -20,7 +20,7 @@ from threading import BoundedSemaphore
 from typing import Any
 from urllib.parse import quote, unquote
 
-from conductor_core.errors import StoreError, StoreFull, StoreReadOnly
+from conductor_core.errors import StoreError, StoreFull, StoreLocked, StoreReadOnly
 from conductor_core.files import FileLock, keep_private
 from storage import errors
 from storage.database import schema
@@ -233,7 +233,10 @@ class Database:
             if self._lock is None:
                 raise self.refusal or errors.closed(self.path)
             if not self._lock.acquire(self.busy_timeout_s):
-                raise errors.locked(self.path, self.busy_timeout_s)
+                raise StoreLocked(
+                    f"the database {self.path} has been locked by another program for {self.busy_timeout_s:g} s: "
+                    "close that program, then try again"
+                )
             if self._lock.is_of(self._lock.path):
                 return self._lock
             # Somebody has deleted the lock file. Other processes will lock a new one, so this one must, too.

@@ -133,7 +133,8 @@ class Aligner:
         _, _, kind, at_utc, digest, _ = row
         if b"\n" in kind or b"\n" in at_utc:
             return False
-        place, sequence, previous = events.places[index], events.sequence(index), events.previous_leaf(index)
+        place, sequence, before = events.places[index], events.sequence(index), events.previous[index]
+        previous = events.leaf(before) if before >= 0 else NO_LEAF
         leaf = event_leaf(self._origin, place, sequence, digest, previous, at_utc, kind, events.name(index))
         return leaf == events.leaf(index)
 

@@ -15,7 +15,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from storage.merkle.formats import NO_LEAF, WRONG_SIGNATURE, Checkpoint, Invalid, PublicKey, Tree, open_note, unpacked
+from storage.merkle.formats import WRONG_SIGNATURE, Checkpoint, Invalid, PublicKey, Tree, open_note, unpacked
 
 CLASSES = {
     "edited": 10,
@@ -170,10 +170,6 @@ class Events:
     def leaf(self, index: int) -> bytes:
         at = 32 * self.positions[index]
         return bytes(self.history.leaves[at : at + 32])
-
-    def previous_leaf(self, index: int) -> bytes:
-        before = self.previous[index]
-        return self.leaf(before) if before >= 0 else NO_LEAF
 
     def run(self, index: int) -> str:
         return self.history.runs[self.history.of[self.positions[index]]]

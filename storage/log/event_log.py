@@ -23,6 +23,7 @@ from conductor_core.chat.messages import INCOMPLETE, LoadedImage
 from conductor_core.errors import (
     ContentMissing,
     EventOutOfOrder,
+    OwnerGone,
     StoreError,
     StoreGone,
     StoreLocked,
@@ -499,7 +500,11 @@ class EventLog:
         for request in batch if self._orphans else ():
             if hit := {event.run_id for event in request.events} & self._orphans:
                 self._orphans -= hit
-                request.error = errors.orphaned(path, self._database.owners_folder)
+                request.error = OwnerGone(
+                    f"what says that this program is alive was deleted from {self._database.owners_folder}, so that "
+                    "another could take its runs for stopped and end them; the run was ended instead. Leave the files "
+                    f"beside {path.name} alone while something runs, and run it again"
+                )
 
     def _commit(self, batch: Sequence[_Request]) -> None:
         """Writes ``batch`` in one transaction. If that fails, writes each request alone: none can fail another.
@@ -588,7 +593,10 @@ class EventLog:
                 if self._database.rewrite():
                     self._unmoved_bytes = 0
                 else:
-                    request.error = errors.still_read(self._database.path)
+                    request.error = StoreLocked(
+                        f"another program reads the database {self._database.path}, so that what was erased may still "
+                        "be in the log beside it: close that program and erase again"
+                    )
         except StoreError as error:
             request.error = error
 

@@ -134,7 +134,7 @@ Change = Callable[[Callable[[sqlite3.Cursor], Any]], Any]
 AT_REST_KINDS = (*sorted(FINAL_KINDS), "run.waiting")
 AT_REST = f"kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
 _DUE = f"SELECT run_id, max(sequence) FROM events WHERE sequence > ? AND sequence <= ? AND {AT_REST} GROUP BY run_id"  # noqa: S608  no value in it
-_LAG = (
+LAG = (
     f"SELECT (SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {AT_REST}), "  # noqa: S608  no value in it
     "(SELECT count(*) FROM runs WHERE status IN ('queued', 'running')), "
     "(SELECT count(*) FROM runs WHERE typeof(task) = 'blob'), (SELECT count(*) FROM search_runs WHERE fault <> '')"
@@ -175,7 +175,7 @@ class Lag:
         return ", ".join(parts)
 
 
-def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
+def read_state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
     """Returns up to which event the index goes, and whether words of runs that were taken out may be left in it.
 
     Raises: StoreDamaged if that is not there.
@@ -186,11 +186,6 @@ def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
             "the search index does not say how far it goes: build it again with `conductor log search --rebuild`"
         )
     return rows[0][0], bool(rows[0][1])
-
-
-def read_lag(connection: sqlite3.Connection) -> Lag:
-    reached, _ = _state(connection)
-    return Lag(*connection.execute(_LAG, (reached, *AT_REST_KINDS)).fetchone())
 
 
 class Indexer:
@@ -216,7 +211,7 @@ class Indexer:
         Raises: StoreError.
         """
         with self._database.reading() as connection:
-            reached, residue = _state(connection)
+            reached, residue = read_state(connection)
             ((newest,),) = connection.execute("SELECT coalesce(max(sequence), 0) FROM events").fetchall()
         begin, done, at = reached, 0, reached
         stop = stop or threading.Event()
@@ -282,7 +277,7 @@ class Indexer:
         """Takes runs in if the index stands at ``expected``. Returns where it stands then."""
 
         def work(cursor: sqlite3.Cursor) -> int:
-            indexed_to, _ = _state(cursor)
+            indexed_to, _ = read_state(cursor)
             if indexed_to != expected:
                 return indexed_to
             for record in records:

@@ -76,7 +76,8 @@ class RunSearch(Indexer):
 
     def lag(self) -> Lag:
         with self._reading() as connection:
-            return index.read_lag(connection)
+            reached, _ = index.read_state(connection)
+            return Lag(*connection.execute(index.LAG, (reached, *index.AT_REST_KINDS)).fetchone())
 
     def texts(
         self, typed: str, only: Filters = ALL, field: str | None = None, before: int | None = None, limit: int = 20
