@@ -148,14 +148,8 @@ def _record(
     events = stored_rows(cursor.connection, run_id)
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
     now, (actor, door) = datetime.now(UTC).isoformat(), caller_columns(caller)
-    row: dict[str, object] = {
-        "run_id": run_id,
-        "deleted_at_utc": now,
-        "actor": actor,
-        "door": door,
-        "created_at_utc": run[1],
-    }
-    row |= {"status": run[0], "events": len(events), "events_sha256": sha256, "erased": erased}
+    row: dict[str, object] = {"run_id": run_id, "created_at_utc": run[1], "status": run[0], "erased": erased}
+    row |= {"deleted_at_utc": now, "actor": actor, "door": door, "events": len(events), "events_sha256": sha256}
     add_rows(cursor, "deletions", row)
     more = {"erased": True, "run_sha256": erased_digest(cursor, run_id)} if erased else {}
     more |= {"sealed": True} if sealed else {}  # then its events stay

@@ -461,7 +461,10 @@ class EventLog:
             for request in batch:
                 if request.rewrites and request.error is None:
                     self._rewrite(request)
-            _answer(batch)
+                if request.loop is None:
+                    _settle(request)
+                else:
+                    _call(request.loop, _settle, request)
             # If requests never pause, SQLite's own checkpoint steps in.
             if self._unmoved_bytes >= _CHECKPOINT_BYTES and self._requests.empty():
                 self._checkpoint()
@@ -628,23 +631,11 @@ def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *argum
         loop.call_soon_threadsafe(function, *arguments)
 
 
-def _answer(batch: Sequence[_Request]) -> None:
-    """Completes the futures of ``batch``, with one call per event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Request]] = {}
-    for request in batch:
-        if request.loop is None:
-            _settle([request])
-        else:
-            by_loop.setdefault(request.loop, []).append(request)
-    for loop, requests in by_loop.items():
-        _call(loop, _settle, requests)
-
-
-def _settle(requests: Sequence[_Request]) -> None:
-    for request in requests:
-        if request.future.done():  # its waiter was cancelled
-            continue
-        if request.error is None:
-            request.future.set_result(request.result)
-        else:
-            request.future.set_exception(request.error)
+def _settle(request: _Request) -> None:
+    """Completes the future of ``request``, unless its waiter was cancelled. Call it in the thread of its loop."""
+    if request.future.done():
+        return
+    if request.error is None:
+        request.future.set_result(request.result)
+    else:
+        request.future.set_exception(request.error)
