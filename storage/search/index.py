@@ -18,6 +18,7 @@ from conductor_core.chat.messages import images_in
 from conductor_core.errors import StoreDamaged, StoreError
 from conductor_core.run.events import FINAL_KINDS
 from conductor_core.run.values import label
+from storage import errors
 from storage.database import schema
 from storage.database.connections import Database
 from storage.encoding import has_run
@@ -239,53 +240,47 @@ class Indexer:
             return 0, end  # while a run streams, the index need not be told of each of its events
         indexed = 0
         while True:
-            records: list[tuple[Record, int]] = []
+            records: list[Record] = []
             size, to = 0, end
             while due and size < _MOST_CHARACTERS:
                 run_id, at = due.pop(0)
                 with self._database.reading() as connection:
                     record = read_record(connection, run_id)
                 to = int(at) if due else end
-                records.append((record, to))
+                records.append(record)
                 size += sum(map(len, record.texts))
-            indexed_to = self._put_all(records, reached, to)
-            indexed, reached = indexed + sum(not record.encrypted for record, _ in records), to
+            indexed_to = self._put(records, reached, to)
+            indexed, reached = indexed + sum(not record.encrypted for record in records), to
             if indexed_to != to or to == end:
                 return indexed, indexed_to
-
-    def _put_all(self, records: Sequence[tuple[Record, int]], expected: int, reached: int) -> int:
-        """Takes runs in, each with how far the index then stands, in one transaction, or else each alone: none keeps
-        others out. Returns where the index stands then."""
-        try:
-            return self._put([record for record, _ in records], expected, reached)
-        except StoreError as error:
-            if type(error) is not StoreError or not records:  # the database itself is at fault
-                raise
-            if len(records) == 1:
-                ((record, _),) = records
-                log.warning("run %s is in the search index without its texts: %s", record.run_id, error)
-                bare = Record(record.run_id, record.run, record.newest, fault=f"{NOT_INDEXED}: {error}")
-                return self._put([bare], expected, reached)
-        for record, to in records:
-            indexed_to = self._put_all([(record, to)], expected, to)
-            if indexed_to != to:  # another process is further
-                return indexed_to
-            expected = to
-        return expected
 
     def _put(self, records: Sequence[Record], expected: int, reached: int) -> int:
         """Takes runs in if the index stands at ``expected``. Returns where it stands then."""
 
         def work(cursor: sqlite3.Cursor) -> int:
             indexed_to, _ = read_state(cursor)
-            if indexed_to != expected:
+            if indexed_to != expected:  # another process is further
                 return indexed_to
             for record in records:
-                put(cursor, record)
+                self._put_one(cursor, record)
             cursor.execute("UPDATE search_state SET reached = ?", (reached,))
             return reached
 
         return int(self._change(work))
+
+    def _put_one(self, cursor: sqlite3.Cursor, record: Record) -> None:
+        """Takes a run in, or if that fails without its texts: none keeps others out."""
+        cursor.execute("SAVEPOINT run")
+        try:
+            with errors.translated(self._database.path):
+                put(cursor, record)
+        except Exception as error:
+            if isinstance(error, StoreError) and type(error) is not StoreError:  # the database itself is at fault
+                raise
+            cursor.execute("ROLLBACK TO run")
+            log.warning("run %s is in the search index without its texts: %s", record.run_id, error)
+            put(cursor, Record(record.run_id, record.run, record.newest, fault=f"{NOT_INDEXED}: {error}"))
+        cursor.execute("RELEASE run")
 
     def rebuild(self, notify: Callable[[int, int], None] | None = None) -> int:
         """Makes the index again, also where a table of it is gone, and fills it. Returns how many runs are in it.
