@@ -265,14 +265,17 @@ class Store:
 
         Raises: RunDamaged or RunTooNew if one of them cannot be read.
         """
-        events, fault = self._events(run_id, after, limit)
+        events, fault = self.readable_events(run_id, after, limit)
         if fault is not None:
             raise fault
         return events
 
-    def readable_events(self, run_id: str) -> tuple[list[StoredEvent], RunUnreadable | None]:
-        """Returns the run's events up to the first that cannot be read, and what is wrong with that one."""
-        return self._events(run_id, 0)
+    def readable_events(
+        self, run_id: str, after: int = 0, limit: int | None = None
+    ) -> tuple[list[StoredEvent], RunUnreadable | None]:
+        """Returns the run's events after ``after`` up to the first that cannot be read, and what is wrong with that."""
+        with self._database.reading() as connection:
+            return reading.read_events(connection, run_id, self.vault, after, limit)
 
     def raw_events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
         """Returns events as they are stored, so that damaged ones and those too new can be looked at."""
@@ -523,11 +526,11 @@ class Store:
         with self.log.news(run_id) as news:
             while True:
                 news.clear()
-                group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
+                group, fault = await asyncio.to_thread(self.readable_events, run_id, after, _PAGE_EVENTS)
                 # Nothing came: the run may have ended, or its rows may have gone, without an event for this reader.
                 silent = not group and fault is None
                 if silent and await asyncio.to_thread(self._status, run_id) in {*ENDED_STATUSES, ERASED}:
-                    group, fault = await asyncio.to_thread(self._events, run_id, after)
+                    group, fault = await asyncio.to_thread(self.readable_events, run_id, after)
                     if not group and fault is None:
                         return
                 if group:
@@ -694,13 +697,6 @@ class Store:
     def _trusted(self, records: dict[int, bytes], origin: str) -> Sequence[PublicKey]:
         """Returns the log's own key, and those that it took the place of. Raises: StoreError."""
         return rotated_keys(records, [_signer(self.places.key, origin).public])
-
-    def _events(
-        self, run_id: str, after: int, limit: int | None = None
-    ) -> tuple[list[StoredEvent], RunUnreadable | None]:
-        """Returns the events of a run up to the first that cannot be read, and what is wrong with that one."""
-        with self._database.reading() as connection:
-            return reading.read_events(connection, run_id, self.vault, after, limit)
 
     def _status(self, run_id: str) -> str:
         row = self._database.row("SELECT status FROM runs WHERE run_id = ?", (run_id,))
