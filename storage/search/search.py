@@ -58,8 +58,8 @@ class RunSearch(Indexer):
             except Exception as error:
                 fault = repr(error)
                 if fault != reported:  # of a StoreError, its message says all
-                    trace = None if isinstance(error, StoreError) else error
-                    log.warning("the search index cannot be brought up to date: %s", error, exc_info=trace)
+                    level, trace = (logging.WARNING, None) if isinstance(error, StoreError) else (logging.ERROR, error)
+                    log.log(level, "the search index cannot be brought up to date: %s", error, exc_info=trace)
             reported = fault
 
     def close(self) -> None:
