@@ -52,8 +52,7 @@ from conductor_core.workflow.model import Step, Workflow
 from storage import Store, open_store
 from storage.database.connections import Database
 from storage.evidence import anchoring
-from storage.evidence.anchoring import Anchoring, places_of
-from storage.evidence.anchors import FileAnchor
+from storage.evidence.anchoring import Anchoring, FileAnchor, places_of
 from storage.evidence.database_audit import open_database, read_log
 from storage.evidence.history import Report
 from storage.evidence.keys import load_key

@@ -115,10 +115,10 @@ def private_folder(path: Path) -> None:
 UNFINISHED = ".unfinished"
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, *, replace: bool = True) -> None:
     """Writes ``data`` under a name that nobody reads, and gives it ``path``'s once it is on the disk.
 
-    Raises: OSError; then ``path`` is as it was before.
+    ``replace``: False: not if another process was quicker. Raises: OSError; then ``path`` is as it was before.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=UNFINISHED)  # with mode 0600
     try:
@@ -126,16 +126,24 @@ def write_whole(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
+        if replace:
+            os.replace(name, path)
+        else:
+            with suppress(FileExistsError):
+                os.link(name, path)
+    finally:
         with suppress(OSError):
             os.unlink(name)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    flush(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Makes a file, or the names in a folder, durable. Raises: OSError."""
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)
 
 
 def expand_path(text: str) -> Path:

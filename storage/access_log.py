@@ -18,10 +18,9 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from conductor_core.errors import BadInput, StoreError, UnknownRun
 from conductor_core.run.actor import Caller
@@ -184,32 +183,17 @@ _MOST_REMEMBERED = 20_000
 _now_s = time.monotonic
 _SHIPPED = "SELECT 1 FROM runs WHERE run_id = ? AND recorded"
 
-Change = Callable[[Callable[[sqlite3.Cursor], int]], "concurrent.futures.Future[int]"]
+Change = Callable[[Callable[[sqlite3.Cursor], None]], "concurrent.futures.Future[None]"]
 """Runs a piece of work in a transaction of the writer (``EventLog.change``)."""
 
 
-@dataclass(frozen=True)
-class _Access:
-    """One access.
+_Access = tuple[str, str | None, str]
+"""The kind of the record, the run, and the other fields as JSON. Equal ones count once."""
 
-    ``words``: digests of what was searched for. ``filters``: the names of those that were set.
-    ``manifest``: SHA-256 of the digests of all files of an exported bundle.
-    """
 
-    kind: str
-    what: str
-    caller: Caller
-    run_id: str | None = None
-    session: str | None = None
-    words: tuple[str, ...] | None = None
-    filters: tuple[str, ...] | None = None
-    manifest: str | None = None
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        more = {"session": self.session, "words": self.words, "filters": self.filters, "manifest": self.manifest}
-        said = {name: value for name, value in more.items() if value not in (None, "")}
-        return {"what": self.what, **caller_fields(self.caller), **said}
+def _fields(what: str, caller: Caller, session: str | None = None, **more: object) -> str:
+    said = {name: value for name, value in {"session": session, **more}.items() if value not in (None, "")}
+    return json.dumps({"what": what, **caller_fields(caller), **said})
 
 
 class AccessLog:
@@ -222,9 +206,8 @@ class AccessLog:
         fault: why the last view could not be logged; None: it was. lost: how many views were not logged so far.
     """
 
-    def __init__(self, database: Database, change: Change, written: Callable[[int], None]) -> None:
-        """``written``: is told how many entries of the log have become durable."""
-        self._database, self._change, self._written = database, change, written
+    def __init__(self, database: Database, change: Change) -> None:
+        self._database, self._change = database, change
         self._next_s: dict[_Access, float] = {}
         self._state = threading.Condition()
         self._open = 0
@@ -236,25 +219,21 @@ class AccessLog:
 
         The same view by the same caller in the same ``session``, a browser or a tab, counts once an hour.
         """
-        self._record([_Access(VIEWED, what, caller, run_id, session) for run_id in run_ids])
+        fields = _fields(what, caller, session)
+        self._record([(VIEWED, run_id, fields) for run_id in run_ids])
 
     def exported(
-        self,
-        run_ids: Iterable[str],
-        what: str,
-        caller: Caller,
-        session: str | None = None,
-        manifest: str | None = None,
+        self, run_ids: Iterable[str], what: str, caller: Caller, session: str | None = None, manifest: str | None = None
     ) -> None:
         """Keeps that ``caller`` asked for a file with content of these runs, in the form ``what``. Each time counts.
 
         ``manifest``: of a bundle, whose export is logged also for runs that came with the program.
         """
-        one = _Access(EXPORTED, what, caller, None, session, manifest=manifest)
-        self._record([replace(one, run_id=run_id) for run_id in run_ids], each=True)
+        fields = _fields(what, caller, session, manifest=manifest)
+        self._record([(EXPORTED, run_id, fields) for run_id in run_ids], each=True)
 
     def exported_all(self, what: str, caller: Caller) -> None:
-        self._record([_Access(EXPORTED, what, caller)], each=True)
+        self._record([(EXPORTED, None, _fields(what, caller))], each=True)
 
     def read(self, asked: AccessQuery, before: int | None = None, limit: int = 50) -> Page:
         """Returns a page of what is on record, newest first. Raises: StoreError."""
@@ -282,8 +261,7 @@ class AccessLog:
 
         Raises: UnknownRun, BadInput; StoreError.
         """
-        with self._database.reading() as connection:
-            found = [str(run_id) for (run_id,) in connection.execute(_RUNS, {"prefix": prefix})]
+        found = [str(run_id) for (run_id,) in self._database.rows(_RUNS, {"prefix": prefix})]
         return the_one_run(prefix, found, UnknownRun(f"the log has no record of a run whose id begins with {prefix!r}"))
 
     def digests(self, typed: str) -> tuple[str, ...]:
@@ -304,7 +282,8 @@ class AccessLog:
         except StoreError as error:
             self._failed([], 1, error)
             return
-        self._record([_Access(SEARCHED, what, caller, None, session, words, tuple(sorted(filters)))])
+        fields = _fields(what, caller, session, words=words, filters=sorted(filters))
+        self._record([(SEARCHED, None, fields)])
 
     def settle(self) -> str | None:
         """Waits until all views so far are logged or have failed. Returns why the last one is not; None: it is."""
@@ -340,13 +319,11 @@ class AccessLog:
             return
         future.add_done_callback(partial(self._done, due))
 
-    def _done(self, due: list[_Access], future: "concurrent.futures.Future[int]") -> None:
+    def _done(self, due: list[_Access], future: "concurrent.futures.Future[None]") -> None:
         if (error := future.exception()) is not None:
             self._failed(due, len(due), error)
         else:
             self.fault = None
-            if future.result():
-                self._written(future.result())
         self._ended()
 
     def _failed(self, due: Iterable[_Access], count: int, error: BaseException) -> None:
@@ -365,14 +342,11 @@ class AccessLog:
             self._state.notify_all()
 
 
-def _write(cursor: sqlite3.Cursor, accesses: Iterable[_Access]) -> int:
-    """Adds the records of these accesses to the log. Returns how many."""
-    entries, count = Entries(cursor), 0
-    for access in accesses:
-        own = access.run_id is None or access.manifest is not None
-        if not own and cursor.execute(_SHIPPED, (access.run_id,)).fetchone() is not None:
-            continue
-        entries.add_record(access.kind, access.run_id, **access.fields)
-        count += 1
+def _write(cursor: sqlite3.Cursor, accesses: Iterable[_Access]) -> None:
+    """Adds the records of these accesses to the log."""
+    entries = Entries(cursor)
+    for kind, run_id, text in accesses:
+        fields = json.loads(text)
+        if run_id is None or "manifest" in fields or cursor.execute(_SHIPPED, (run_id,)).fetchone() is None:
+            entries.add_record(kind, run_id, **fields)
     entries.save()
-    return count

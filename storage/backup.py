@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from conductor_core.errors import BadInput, StoreDamaged, StoreError, StoreLocked
-from conductor_core.files import FileLock, keep_private
+from conductor_core.files import FileLock, flush, keep_private
 from conductor_core.settings import Settings
 from storage import errors
 from storage.database import schema
@@ -27,7 +27,8 @@ from storage.evidence.checking import CheckedLog, check_own_log, forget_check
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.history import Finding, counted
 from storage.log.owner import left
-from storage.privacy import MasterKey, Privacy, Vault, flush, keys_beside
+from storage.merkle.chain import read_origin, read_size
+from storage.privacy import MasterKey, Privacy, Vault, keys_beside
 from storage.records import ERASED
 
 _RESERVED = ("-wal", "-shm", "-journal", ".keys", ".lock", ".owners", ".evidence", "master-key", "signing-key")
@@ -124,24 +125,21 @@ def contents(copy: Path) -> tuple[int, int, list[str]]:
 
 # Comparing.
 
-_ORIGIN = "SELECT origin FROM evidence_log"
 _HELD = "SELECT run_id FROM holds WHERE id IN (SELECT max(id) FROM holds GROUP BY run_id) AND held"
 
 
 def entries(database: Path) -> int:
     """Returns how many entries the log has. Raises: NoEvidence, sqlite3.Error."""
     with closing(open_database(database)) as connection:
-        ((count,),) = connection.execute("SELECT count(*) FROM leaves")
-    return int(count)
+        return read_size(connection)
 
 
-def _origin(database: Path) -> str | None:
+def _origin(database: Path) -> str:
     try:
         with closing(_reading(database)) as connection:
-            row = connection.execute(_ORIGIN).fetchone()
+            return read_origin(connection)
     except (NoEvidence, sqlite3.Error):  # none is there, or it is damaged or older
-        return None
-    return None if row is None else str(row[0])
+        return ""
 
 
 def _reading(database: Path) -> sqlite3.Connection:
@@ -166,10 +164,8 @@ def _lost_and_back(target: Path, copy: Path) -> tuple[_Runs, _Runs, _Runs]:
     except (NoEvidence, sqlite3.Error):
         return None, None, None
     with closing(open_database(copy)) as connection:
-        there, held_there = (
-            _ids(connection, "SELECT run_id FROM runs WHERE status <> ?", ERASED),
-            _ids(connection, _HELD),
-        )
+        there = _ids(connection, "SELECT run_id FROM runs WHERE status <> ?", ERASED)
+        held_there = _ids(connection, _HELD)
     return tuple(sorted(gone & there)), tuple(sorted((held & there) - held_there)), tuple(sorted(held - there))
 
 
@@ -376,9 +372,9 @@ def _checked(
             found.append(each)
     try:
         with closing(open_database(copy)) as connection:
-            row = connection.execute(_ORIGIN).fetchone()
-        if row is not None and (here := _origin(target)) not in (None, row[0]):
-            what = f"the backup is of the log {row[0]}, and the database of the log {here}"
+            origin = read_origin(connection)
+        if origin and (here := _origin(target)) not in ("", origin):
+            what = f"the backup is of the log {origin}, and the database of the log {here}"
             found.append(Finding(kind="evidence", run_id=None, sequence=None, what=what))
     except (NoEvidence, sqlite3.Error) as error:
         raise BadInput(f"the file is not a backup of this program ({error}): nothing is restored") from error

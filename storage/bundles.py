@@ -31,20 +31,7 @@ from conductor_core.run.judgement import Judgement
 from conductor_core.run.redaction import Redactor
 from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable, fold
 from storage import errors
-from storage.evidence.bundle_audit import (
-    FILES,
-    FORMAT,
-    FORMAT_1,
-    MANIFEST,
-    MOST_BYTES,
-    MOST_FILES,
-    MOST_LINE_BYTES,
-    OUTSIDE_MANIFEST,
-    check_archive,
-    is_plain_name,
-    json_line,
-    payload_fields,
-)
+from storage.evidence import bundle_audit as audit
 from storage.evidence.database_audit import NoEvidence, open_database
 from storage.evidence.keys import load_key
 from storage.evidence.verifier import printable
@@ -117,12 +104,12 @@ class BundleWriter:
         for name, file in sorted((each.relative_to(self._folder).as_posix(), each) for each in files):
             with file.open("rb") as opened:
                 lines.append(f"{hashlib.file_digest(opened, 'sha256').hexdigest()}  {name}\n")
-        if len(lines) > MOST_FILES - len(OUTSIDE_MANIFEST):
+        if len(lines) > audit.MOST_FILES - len(audit.OUTSIDE_MANIFEST):
             raise BadInput(
-                f"the bundle has more than the {MOST_FILES:,} files that are read: export fewer runs at once"
+                f"the bundle has more than the {audit.MOST_FILES:,} files that are read: export fewer runs at once"
             )
         manifest = "".join(lines).encode()
-        (self._folder / MANIFEST).write_bytes(manifest)
+        (self._folder / audit.MANIFEST).write_bytes(manifest)
         return hashlib.sha256(manifest).hexdigest()
 
     def is_recorded(self, manifest: str) -> bool:
@@ -144,19 +131,20 @@ class BundleWriter:
         )
         self._write("proofs.jsonl", paths)
         (self._folder / "checkpoint").write_text(note, encoding="utf-8", newline="\n")
-        size_bytes = sum((self._folder / name).stat().st_size for name in FILES)
-        if size_bytes > MOST_BYTES:
+        size_bytes = sum((self._folder / name).stat().st_size for name in audit.FILES)
+        if size_bytes > audit.MOST_BYTES:
             raise BadInput(
-                f"the bundle has {size_bytes:,} bytes, and {MOST_BYTES:,} are read: export fewer runs at once"
+                f"the bundle has {size_bytes:,} bytes, and {audit.MOST_BYTES:,} are read: export fewer runs at once"
             )
 
     def _write(self, name: str, lines: Iterable[dict[str, Any]]) -> None:
         with (self._folder / name).open("wb") as file:
             for each in lines:
-                line = f"{json_line(each)}\n".encode()
-                if len(line) > MOST_LINE_BYTES:
+                line = f"{audit.json_line(each)}\n".encode()
+                if len(line) > audit.MOST_LINE_BYTES:
                     raise BadInput(
-                        f"an event has more than the {MOST_LINE_BYTES:,} bytes that are read in one line of a bundle"
+                        f"an event has more than the {audit.MOST_LINE_BYTES:,} bytes that are read in one line of a "
+                        "bundle"
                     )
                 file.write(line)
 
@@ -169,7 +157,7 @@ class BundleWriter:
             yield {
                 "at_utc": at_utc.decode(errors="replace"),
                 "kind": kind.decode(errors="replace"),
-                **payload_fields(payload),
+                **audit.payload_fields(payload),
                 "place": place,
                 "position": position,
                 "run_id": run_id,
@@ -393,16 +381,16 @@ def _written(
             _refuse_erased(connection, run_ids)
             writer = BundleWriter(connection, run_ids, key, whole)
             writer.write_events()
-            writer.write_head(FORMAT)
+            writer.write_head(audit.FORMAT)
             manifest = writer.write_manifest()
             record(manifest)
             if not (bound := writer.is_recorded(manifest)):
                 for each in whole.iterdir():
                     if each.is_dir():
                         shutil.rmtree(each)
-                    elif each.name not in FILES:
+                    elif each.name not in audit.FILES:
                         each.unlink()
-                writer.write_head(FORMAT_1)
+                writer.write_head(audit.FORMAT_1)
             if store.refusal is None:
                 store.publish()
             writer.write_proofs()
@@ -445,9 +433,13 @@ def _write_for_reading(
     for sha256, (media_type, data) in _images(store, readable).items():
         kind = media_type.partition("/")[2] if media_type in IMAGE_TYPES else "bin"
         (folder / "contents" / f"{sha256}.{kind}").write_bytes(data)
-    judgements = "".join(f"{each.model_dump_json()}\n" for each in _judgements(store, readable))
+    judgements: list[Judgement] = []
+    for run_id in readable:
+        with suppress(StoreDamaged):  # a check of the database says what is wrong with them
+            judgements += store.judgements.of(run_id)
     if judgements:
-        (folder / "judgements.jsonl").write_text(judgements, encoding="utf-8", newline="\n")
+        lines = "".join(f"{each.model_dump_json()}\n" for each in judgements)
+        (folder / "judgements.jsonl").write_text(lines, encoding="utf-8", newline="\n")
     (folder / "records").mkdir()
     used: set[str] = set()
     for number, run_id in enumerate(readable):
@@ -473,14 +465,14 @@ def _pack(folder: Path, target: Path) -> None:
             for name, file in files:
                 archive.write(file, name)
         with target.open("rb") as packed:
-            check_archive(packed)
+            audit.check_archive(packed)
     except (zipfile.LargeZipFile, Invalid) as error:
         raise BadInput(f"the bundle is too large to be read ({error}): export fewer runs at once") from error
 
 
 def safe_name(run_id: str, instead: str) -> str:
     """Returns the run's id as part of a file's name; ``instead`` for one that this program never gives a run."""
-    return run_id if _SAFE.fullmatch(run_id) and is_plain_name(run_id) else instead
+    return run_id if _SAFE.fullmatch(run_id) and audit.is_plain_name(run_id) else instead
 
 
 def _images(store: Store, run_ids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
@@ -496,12 +488,6 @@ def _images(store: Store, run_ids: Iterable[str]) -> dict[str, tuple[str, bytes]
             except ContentMissing as error:
                 print(f"note: {error}", file=sys.stderr)
     return found
-
-
-def _judgements(store: Store, run_ids: Iterable[str]) -> Iterator[Judgement]:
-    for run_id in run_ids:
-        with suppress(StoreDamaged):  # a check of the database says what is wrong with them
-            yield from store.judgements.of(run_id)
 
 
 def _refuse_erased(connection: sqlite3.Connection, run_ids: Iterable[str]) -> None:

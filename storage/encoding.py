@@ -1,7 +1,9 @@
 """Turns events and traces into the text that is stored, and back."""
 
 import hashlib
+import json
 import sqlite3
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -19,6 +21,7 @@ from conductor_core.text import whole_characters
 from conductor_core.workflow import model
 from storage.merkle.formats import text_of
 from storage.privacy import Vault
+from storage.records import ERASED
 
 
 def encode(event: Event) -> tuple[Event, str]:
@@ -54,7 +57,7 @@ def _without_surrogates(value: Any) -> Any:
 # As bytes, and never NULL: text that is not UTF-8 any more, or is missing, is damage to report, not a failure to read.
 _EVENTS = (
     "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
-    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND sequence > ? AND {} ORDER BY sequence LIMIT ?"
 )
 
 StoredRow = tuple[int, bytes, bytes, bytes]
@@ -62,15 +65,40 @@ StoredRow = tuple[int, bytes, bytes, bytes]
 
 
 def stored_rows(
-    connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None
+    connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int | None = None, only: str = "true"
 ) -> list[StoredRow]:
-    found: list[StoredRow] = connection.execute(_EVENTS, (run_id, after, -1 if limit is None else limit)).fetchall()
+    """Returns a run's events after ``after``, in order. ``only``: a further condition, as SQL."""
+    bound = (run_id, after, -1 if limit is None else limit)
+    found: list[StoredRow] = connection.execute(_EVENTS.format(only), bound).fetchall()
     return found
 
 
 def stored_line(sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> bytes:
     """Returns an event's part of the digest of its run's events: all its columns as stored, but the run's id."""
     return b"%d %b %b\n%b\n" % (sequence, kind, at_utc, payload)
+
+
+def last_number(connection: sqlite3.Connection | sqlite3.Cursor, table: str, column: str = "id") -> int:
+    """Returns the highest number that rows of the table ever had. None is given twice, also after its row went with its
+    run: proofs and records in the log name it."""
+    query = (
+        f"SELECT max(coalesce((SELECT max({column}) FROM {table}), 0), coalesce((SELECT seq FROM sqlite_sequence "  # noqa: S608  own names
+        f"WHERE name = '{table}' AND typeof(seq) = 'integer'), 0))"
+    )
+    return int(connection.execute(query).fetchone()[0])
+
+
+def add_rows(cursor: sqlite3.Cursor, table: str, *rows: Mapping[str, object]) -> None:
+    """Adds rows that have the same columns."""
+    names = list(rows[0])
+    statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES (:{', :'.join(names)})"  # noqa: S608  own names
+    cursor.executemany(statement, rows)
+
+
+def has_run(cursor: sqlite3.Cursor, run_id: str) -> bool:
+    """Whether the run is there and was not erased."""
+    query = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"
+    return cursor.execute(query, (run_id, ERASED)).fetchone() is not None
 
 
 class SnapshotRow(NamedTuple):
@@ -113,6 +141,11 @@ def fold_digest() -> str:
     for module in (model, messages, actor, values, request, events, trace):
         digest.update(Path(str(module.__file__)).read_bytes())
     return digest.hexdigest()[:16]
+
+
+def row_digest(row: Mapping[str, object], columns: Iterable[str]) -> str:
+    """Returns the digest of these columns of a row; the record in the log that came with the row has it."""
+    return hashlib.sha256(json.dumps([row.get(name) for name in columns], default=repr).encode()).hexdigest()
 
 
 def caller_columns(caller: Caller) -> tuple[str | None, str]:

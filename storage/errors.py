@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from conductor_core.errors import OwnerGone, StoreDamaged, StoreError, StoreFull, StoreGone, StoreLocked, StoreReadOnly
+from conductor_core.errors import StoreDamaged, StoreError, StoreFull, StoreGone, StoreLocked, StoreReadOnly
 
 PRIMARY_CODE = 0xFF
 """The bits of an error code of SQLite that name its kind."""
@@ -27,20 +27,6 @@ def translated(path: Path) -> Iterator[None]:
         raise _from_os(error, path) from error
 
 
-def locked(path: Path, timeout_s: float) -> StoreLocked:
-    return StoreLocked(
-        f"the database {path} has been locked by another program for {timeout_s:g} s: "
-        "close that program, then try again"
-    )
-
-
-def still_read(path: Path) -> StoreLocked:
-    return StoreLocked(
-        f"another program reads the database {path}, so that what was erased may still be in the log beside it: close "
-        "that program and erase again"
-    )
-
-
 def read_only(path: Path) -> StoreReadOnly:
     return StoreReadOnly(
         f"the database {path} cannot be written: allow this user to write the file and its folder, "
@@ -56,14 +42,6 @@ def gone(path: Path) -> StoreGone:
     return StoreGone(
         f"the database {path} was deleted, moved or replaced while this program had it open, so nothing that happens "
         "now is kept: put the file back or leave it, and start this program again"
-    )
-
-
-def orphaned(path: Path, owners: Path) -> OwnerGone:
-    return OwnerGone(
-        f"what says that this program is alive was deleted from {owners}, so that another could take its runs for "
-        f"stopped and end them; the run was ended instead. Leave the files beside {path.name} alone while something "
-        "runs, and run it again"
     )
 
 

@@ -4,7 +4,6 @@ The log has a record of each with a digest of its row, so that ``conductor log v
 removed or invented. The record holds nothing of what was judged.
 """
 
-import hashlib
 import json
 import secrets
 import sqlite3
@@ -20,29 +19,28 @@ from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import Caller
 from conductor_core.run.judgement import MOST_NOTE, TAKEN_BACK, By, Judged, Judgement, Mark, Verdict, judge_of
 from conductor_core.run.values import Path
-from storage.database.connections import Database
-from storage.encoding import caller_columns, caller_fields, read_caller, read_time
+from storage import encoding
+from storage.database.connections import Change, Database
 from storage.log.queries import JUDGED, LATEST_JUDGEMENT
 from storage.log.reading import unknown_run
 from storage.merkle.chain import Entries
 from storage.privacy import KeyAway, Sealed
-from storage.records import ERASED
 
 ADDED = "judgement.added"
 """The kind of their records."""
 _COUNTED = "(?1 IS NULL OR purpose = ?1) AND purpose NOT IN (SELECT value FROM json_each(?2))"
-_COLUMNS = (
+COLUMNS = (
     "id", "run_id", "path", "mark", "score", "note", "judged_by", "judge", "source_run_id", "compared_with", "at_utc",
     "actor", "door", "salt",
 )  # fmt: skip
-_ALL = ", ".join(_COLUMNS)
-_INSERT = f"INSERT INTO judgements ({_ALL}) VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"  # noqa: S608  own names
-_NEXT = (
-    "SELECT max(coalesce((SELECT max(id) FROM judgements), 0), "
-    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'judgements'), 0)) + 1"
-)
-"""A number is never given twice, also after its judgement went with its run: records in the log name it."""
-_EXISTS = "SELECT 1 FROM runs WHERE run_id = ? AND status <> ?"
+_ALL = ", ".join(COLUMNS)
+_ASKED = {
+    "before": "j.id < :before",
+    "run_ids": "j.run_id IN (SELECT value FROM json_each(:run_ids))",
+    "mark": "j.mark = :mark",
+    "by": "j.judged_by = :by",
+    "since": "j.at_utc >= :since",
+}
 
 
 @dataclass(frozen=True)
@@ -56,24 +54,12 @@ class JudgementQuery:
     counting: bool = False
 
 
-def row_digest(row: Mapping[str, object]) -> str:
-    """Returns the digest of a row; its record in the log has it."""
-    return hashlib.sha256(json.dumps([row.get(name) for name in _COLUMNS], default=repr).encode()).hexdigest()
-
-
 class Judgements:
     """The judgements of one database. Any thread may use it. All methods raise StoreError."""
 
-    def __init__(
-        self,
-        database: Database,
-        change: Callable[[Callable[[sqlite3.Cursor], str | None]], str | None],
-        written: Callable[[int], None],
-        redacted: Callable[[str, str], str],
-    ) -> None:
-        """``change``: runs a piece of work in a transaction of the writer. ``written``: see ``EventLog``.
-        ``redacted``: returns a note about a run as it may be stored."""
-        self._database, self._change, self._written, self._redacted = database, change, written, redacted
+    def __init__(self, database: Database, change: Change, redacted: Callable[[str, str], str]) -> None:
+        """``redacted``: returns a note about a run as it may be stored."""
+        self._database, self._change, self._redacted = database, change, redacted
 
     def add(
         self,
@@ -110,8 +96,8 @@ class Judgements:
 
     def add_all(self, verdicts: Sequence[Verdict], caller: Caller) -> tuple[Judgement, ...]:
         """Keeps all of these, or none, in their order. Raises: UnknownRun."""
-        now_utc, (actor, door) = datetime.now(UTC), caller_columns(caller)
-        said = {"at_utc": now_utc.isoformat(), **caller_fields(caller)}
+        now_utc, (actor, door) = datetime.now(UTC), encoding.caller_columns(caller)
+        said = {"at_utc": now_utc.isoformat(), **encoding.caller_fields(caller)}
         # Outside of the transaction: to find names takes time.
         notes = [self._redacted(each.run_id, each.note)[:MOST_NOTE] if each.note else "" for each in verdicts]
         kept: list[Judgement] = []
@@ -121,9 +107,9 @@ class Judgements:
             kept.clear()
             named = {run for each in verdicts for run in (each.run_id, each.compared_with) if run is not None}
             for run_id in sorted(named):
-                if cursor.execute(_EXISTS, (run_id, ERASED)).fetchone() is None:
+                if not encoding.has_run(cursor, run_id):
                     return run_id
-            ((number,),) = cursor.execute(_NEXT)
+            number = encoding.last_number(cursor, "judgements") + 1
             entries, rows = Entries(cursor), []
             for verdict, note in zip(verdicts, notes, strict=True):
                 is_text = note not in ("", TAKEN_BACK)
@@ -145,18 +131,18 @@ class Judgements:
                     "salt": secrets.token_hex(16),
                 }
                 rows.append(row)
-                entries.add_record(ADDED, verdict.run_id, judgement=number, row_sha256=row_digest(row), **said)
+                entries.add_record(
+                    ADDED, verdict.run_id, judgement=number, row_sha256=encoding.row_digest(row, COLUMNS), **said
+                )
                 fields = {**dict(verdict), "note": note, "id": number, "at_utc": now_utc}
                 kept.append(Judgement.model_validate({**fields, "actor": caller.actor, "door": caller.door}))
                 number += 1
-            cursor.executemany(_INSERT, rows)
+            encoding.add_rows(cursor, "judgements", *rows)
             entries.save()
             return None
 
-        if verdicts:
-            if (missing := self._change(insert)) is not None:
-                raise unknown_run(one_line(missing, limit=80))
-            self._written(len(kept))
+        if verdicts and (missing := self._change(insert)) is not None:
+            raise unknown_run(one_line(missing, limit=80))
         return tuple(kept)
 
     def of(self, run_id: str) -> tuple[Judgement, ...]:
@@ -178,39 +164,30 @@ class Judgements:
         self, asked: JudgementQuery = JudgementQuery(), limit: int | None = None, before: int | None = None
     ) -> tuple[Judgement, ...]:
         """Returns judgements, the newest first. ``before``: the ``id`` of the last one of the page before this."""
-        where = ["j.id < :before"] if before is not None else []
-        where += ["j.run_id IN (SELECT value FROM json_each(:run_ids))"] if asked.run_ids is not None else []
-        where += ["j.mark = :mark"] if asked.mark is not None else []
-        where += ["j.judged_by = :by"] if asked.by is not None else []
-        where += ["j.at_utc >= :since"] if asked.since_utc is not None else []
-        where += [
-            LATEST_JUDGEMENT,
-            f"(j.mark IS NOT NULL OR j.score IS NOT NULL OR j.note <> '{TAKEN_BACK}')",
-        ] * asked.counting
         bound = {
             "before": before,
             "run_ids": None if asked.run_ids is None else json.dumps(asked.run_ids),
             "mark": asked.mark,
             "by": asked.by,
             "since": None if asked.since_utc is None else asked.since_utc.astimezone(UTC).isoformat(),
-            "limit": -1 if limit is None else limit,
         }
+        where = [_ASKED[name] for name, value in bound.items() if value is not None]
+        if asked.counting:
+            where += [LATEST_JUDGEMENT, f"(j.mark IS NOT NULL OR j.score IS NOT NULL OR j.note <> '{TAKEN_BACK}')"]
+        bound["limit"] = -1 if limit is None else limit
         return self._read(f"{' AND '.join(where) or '1'} ORDER BY j.id DESC LIMIT :limit", bound)
 
     def counts(self, purpose: str | None = None, without: Collection[str] = ()) -> dict[Judged, int]:
         """Returns how many runs there are of each kind: of one purpose (None: of any), but not of those ``without``."""
         counted = ", ".join(f"total({which})" for which in JUDGED.values())
         query = f"SELECT {counted} FROM runs WHERE {_COUNTED}"  # noqa: S608  own text
-        with self._database.reading() as connection:
-            (found,) = connection.execute(query, (purpose, json.dumps(list(without))))
+        found = self._database.row(query, (purpose, json.dumps(list(without))))
         return {which: int(count) for which, count in zip(JUDGED, found, strict=True)}
 
     def _read(self, where: str, bound: Mapping[str, Any]) -> tuple[Judgement, ...]:
-        with self._database.reading() as connection:
-            query = f"SELECT {_ALL} FROM judgements j WHERE {where}"  # noqa: S608  own text
-            rows = [dict(zip(_COLUMNS, row, strict=True)) for row in connection.execute(query, bound)]
+        rows = self._database.rows(f"SELECT {_ALL} FROM judgements j WHERE {where}", bound)  # noqa: S608  own text
         try:
-            return tuple(self._judgement(row) for row in rows)
+            return tuple(self._judgement(dict(zip(COLUMNS, row, strict=True))) for row in rows)
         except (ValueError, TypeError, RecursionError) as error:
             raise StoreDamaged(
                 f"a judgement in the database {self._database.path} cannot be read: conductor log verify says more"
@@ -220,7 +197,7 @@ class Judgements:
         """Raises: ValueError, TypeError, RecursionError if the row is damaged."""
         fields = {name: row[name] for name in Judgement.model_fields if name in row}
         fields["path"] = None if row["path"] is None else json.loads(row["path"])
-        caller = read_caller(row["actor"], row["door"])
+        caller = encoding.read_caller(row["actor"], row["door"])
         note = row["note"]
         if isinstance(note, bytes):
             try:
@@ -230,7 +207,7 @@ class Judgements:
             except Sealed as error:
                 raise ValueError(f"note: {error}") from error
         more = {"note": note, "by": row["judged_by"], "actor": caller.actor, "door": caller.door}
-        return Judgement.model_validate(fields | more | {"at_utc": read_time(row["at_utc"])})
+        return Judgement.model_validate(fields | more | {"at_utc": encoding.read_time(row["at_utc"])})
 
 
 UNREADABLE = "(encrypted, and its key is away)"

@@ -13,10 +13,9 @@ import os
 import secrets
 import sqlite3
 import stat
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
 from conductor_core.errors import StoreError
+from conductor_core.files import write_whole
 from conductor_core.privacy.detectors import PersonNames, Sensitive
 from conductor_core.settings import Settings
 from storage import errors
@@ -63,7 +63,8 @@ def read_or_make(path: Path) -> bytes:
     if (key := read(path)) is not None:
         return key
     with errors.translated(path):
-        write_new(path, f"{_BEGINS}{base64.b64encode(secrets.token_bytes(_BYTES)).decode()}\n".encode())
+        made = base64.b64encode(secrets.token_bytes(_BYTES)).decode()
+        write_whole(path, f"{_BEGINS}{made}\n".encode(), replace=False)
     key = read(path)
     if key is None:
         raise StoreError(f"the master key {path} was deleted while it was made")
@@ -73,33 +74,6 @@ def read_or_make(path: Path) -> bytes:
 def derived(key: bytes, purpose: str) -> bytes:
     """Returns a key for one purpose, from which the master key cannot be found."""
     return hmac.new(key, f"conductor {purpose}".encode(), hashlib.sha256).digest()
-
-
-def write_new(path: Path, data: bytes) -> None:
-    """Writes a file for its owner alone, unless another process was quicker. Nobody ever sees half of it at ``path``.
-
-    Raises: OSError.
-    """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # with mode 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
-    flush(path.parent)
-
-
-def flush(path: Path) -> None:
-    """Makes a file, or the names in a folder, durable. Raises: OSError."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 SEALED = b"\x01"

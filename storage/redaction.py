@@ -18,19 +18,8 @@ from pydantic_core import PydanticSerializationError
 from conductor_core.errors import BadInput, StoreError
 from conductor_core.privacy.detectors import NAMES, NamesOfRun, NameSpans, OpenText, PersonNames, Sensitive, find
 from conductor_core.privacy.masking import MARK, Mask, MaskedText, environment_keys, folded, known
+from conductor_core.run import events as ev
 from conductor_core.run.commands import COMMAND, Command
-from conductor_core.run.events import (
-    EVENT,
-    FINAL_KINDS,
-    Event,
-    PlanDelta,
-    PlanProgress,
-    RunCreated,
-    StepDelta,
-    StepProgress,
-    TakenOut,
-    TextRedacted,
-)
 from conductor_core.run.redaction import FREE, STRUCTURE, is_structure, place_of
 from conductor_core.text import without_escapes
 from storage.encoding import storable
@@ -48,7 +37,7 @@ _OURS = STRUCTURE | {
     "tool",
 }
 """Fields with names of models, servers, tools and callers: only configured keys are hidden there."""
-_TEXT, _PROGRESS = StepDelta | PlanDelta, StepProgress | PlanProgress
+_TEXT, _PROGRESS = ev.StepDelta | ev.PlanDelta, ev.StepProgress | ev.PlanProgress
 _DIGESTS = ("sha256", "output_sha256")
 
 
@@ -57,8 +46,8 @@ class _Stream:
     """One streamed text. ``last``: its last event. ``count``: what was taken out of it."""
 
     masked: MaskedText
-    open: "OpenText | None"
-    last: "StepDelta | PlanDelta"
+    open: OpenText | None
+    last: ev.StepDelta | ev.PlanDelta
     count: "_Count"
 
     def feed(self, text: str) -> str:
@@ -98,9 +87,9 @@ class _Count:
         for what, digests in other.digests.items():
             self.digests[what] += digests
 
-    def taken_out(self) -> tuple[TakenOut, ...]:
+    def taken_out(self) -> tuple[ev.TakenOut, ...]:
         found = sorted((+self.counts).items())
-        return tuple(TakenOut(what=what, count=n, digests=tuple(self.digests[what])) for what, n in found)
+        return tuple(ev.TakenOut(what=what, count=n, digests=tuple(self.digests[what])) for what, n in found)
 
 
 class RecordRedaction:
@@ -126,7 +115,7 @@ class RecordRedaction:
         self._mask = Mask()
         self._runs: dict[str, _Run] = {}
 
-    def events(self, events: Sequence[Event]) -> list[Event]:
+    def events(self, events: Sequence[ev.Event]) -> list[ev.Event]:
         """Returns the events as they may be stored, with notes of what was taken out. Raises: StoreError."""
         mask = self._current()
         if not mask and not self.kinds:
@@ -166,7 +155,7 @@ class RecordRedaction:
             self._known, self._mask = now, Mask({*now.keys, *self._own})
         return self._mask
 
-    def _event(self, event: Event, mask: Mask) -> list[Event]:
+    def _event(self, event: ev.Event, mask: Mask) -> list[ev.Event]:
         if isinstance(event, _PROGRESS):
             return [event]
         run = self._runs.get(event.run_id) or self._new_run(event)
@@ -176,18 +165,18 @@ class RecordRedaction:
         rests, of_streams = self._rests(event, run)
         stored, count = self._whole(event, run, mask)
         count.include(of_streams)
-        if event.kind in FINAL_KINDS:
+        if event.kind in ev.FINAL_KINDS:
             self._runs.pop(event.run_id, None)
         elif run.digests or run.names is not None:
             self._runs[event.run_id] = run
         if not (taken_out := count.taken_out()):
             return [*rests, stored]
-        note = TextRedacted(
+        note = ev.TextRedacted(
             run_id=event.run_id, at_utc=event.at_utc, at_ms=event.at_ms, of=event.kind, taken_out=taken_out
         )
-        return [stored, note] if isinstance(event, RunCreated) else [*rests, note, stored]
+        return [stored, note] if isinstance(event, ev.RunCreated) else [*rests, note, stored]
 
-    def _delta(self, event: StepDelta | PlanDelta, run: _Run, mask: Mask) -> Event:
+    def _delta(self, event: ev.StepDelta | ev.PlanDelta, run: _Run, mask: Mask) -> ev.Event:
         key = (*place_of(event), event.reasoning)
         stream = run.streams.get(key)
         if stream is None:
@@ -196,12 +185,12 @@ class RecordRedaction:
         shown = stream.feed(event.text)
         return event if shown == event.text else event.model_copy(update={"text": shown})
 
-    def _new_run(self, event: Event | None = None) -> _Run:
+    def _new_run(self, event: ev.Event | None = None) -> _Run:
         """``event``: its first one, if it is known."""
         if self._people is None:
             return _Run()
         others: list[str] = []  # names of workers and models, although a model may take them for people
-        if isinstance(event, RunCreated):
+        if isinstance(event, ev.RunCreated):
             others = [name for worker in event.pool.workers for name in (worker.name, worker.model)]
             others += [] if event.conductor is None else [event.conductor.name, event.conductor.model or ""]
         return _Run(names=NamesOfRun(self._people, others))
@@ -209,22 +198,22 @@ class RecordRedaction:
     def _count(self, run: _Run) -> _Count:
         return _Count(None if run.names is None else run.names.spans)
 
-    def _opened(self, event: StepDelta | PlanDelta, run: _Run, mask: Mask) -> _Stream:
+    def _opened(self, event: ev.StepDelta | ev.PlanDelta, run: _Run, mask: Mask) -> _Stream:
         count = self._count(run)
         lines = run.names is not None
         waits = OpenText(lambda text: self._patterns_hidden(text, count), whole_lines=lines) if self.kinds else None
         return _Stream(MaskedText(mask), waits, event, count)
 
-    def _rests(self, event: Event, run: _Run) -> tuple[list[Event], _Count]:
+    def _rests(self, event: ev.Event, run: _Run) -> tuple[list[ev.Event], _Count]:
         """Ends the streams that ``event`` ends.
 
         Returns what of them was held back, and what was taken out of those whose text ``event`` does not repeat.
         """
         count = _Count()
         of = place_of(event)
-        if not run.streams or not (of or event.kind in FINAL_KINDS):
+        if not run.streams or not (of or event.kind in ev.FINAL_KINDS):
             return [], count
-        rests: list[Event] = []
+        rests: list[ev.Event] = []
         for key in [key for key in run.streams if key[: len(of)] == of]:
             stream = run.streams.pop(key)
             if rest := stream.end():
@@ -234,7 +223,7 @@ class RecordRedaction:
                 count.include(stream.count)
         return rests, count
 
-    def _whole(self, event: Event, run: _Run, mask: Mask) -> tuple[Event, _Count]:
+    def _whole(self, event: ev.Event, run: _Run, mask: Mask) -> tuple[ev.Event, _Count]:
         count = self._count(run)
         if not self.kinds and not run.digests and not _may_hold(event, mask):
             return event, count
@@ -245,7 +234,7 @@ class RecordRedaction:
             run.digests[found["output_sha256"]] = hidden["output_sha256"] = digest
         if hidden == found:
             return event, count
-        return _read(EVENT.validate_python, hidden, f"the event {event.kind} of run {event.run_id}"), count
+        return _read(ev.EVENT.validate_python, hidden, f"the event {event.kind} of run {event.run_id}"), count
 
     def _value(self, value: Any, mask: Mask, count: _Count, digests: Mapping[str, str], within: str = "") -> Any:
         """``within``: ``free`` inside of a person's own parameters, ``ours`` inside of names of models and callers."""
@@ -296,7 +285,7 @@ def keyed_digest(key: bytes, kind: Sensitive, text: str) -> str:
     return hmac.new(key, f"{kind} {same}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
-def _may_hold(event: Event, mask: Mask) -> bool:
+def _may_hold(event: ev.Event, mask: Mask) -> bool:
     """Whether some text of ``event`` may hold a key; False is certain."""
     try:
         written = event.model_dump_json()

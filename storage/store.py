@@ -29,59 +29,48 @@ from conductor_core.text import plain, whole_characters
 from storage import errors
 from storage.access_log import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
-from storage.deleted_responses import DeletedResponses
-from storage.encoding import caller_columns, caller_fields, snapshot_row, stored_line, stored_rows, the_one_run
-from storage.evidence import sent_commands
-from storage.evidence.anchoring import (
-    Anchoring,
-    Evidence,
-    Places,
-    evidence_folder,
-    kept_fault,
-    places_of,
-    read_evidence,
+from storage.encoding import (
+    add_rows,
+    caller_columns,
+    caller_fields,
+    snapshot_row,
+    stored_line,
+    stored_rows,
+    the_one_run,
 )
-from storage.evidence.derived import deletion_digest, digest_of, erased_row
+from storage.endpoint import OF_KEY, DeletedResponses, ServiceKeys
+from storage.evidence import anchoring, sent_commands
+from storage.evidence.derived import deletion_digest, erased_digest
 from storage.evidence.history import Report
 from storage.evidence.keys import file_of_log, load_key, new_key, new_key_in_place
 from storage.judgements import Judgements
 from storage.log import commands, queries, reading
-from storage.log.commands import CommandWatch, Listener, Signer, read_origin, records_of_no_run
-from storage.log.event_log import EventLog
-from storage.log.live_runs import forget_images, keep_images, read_image
+from storage.log.commands import CommandWatch, Listener, Signer, records_of_no_run
+from storage.log.event_log import EventLog, forget_images, keep_images, read_image
 from storage.log.owner import gone, held, left
 from storage.log.queries import Listing, Search, Totals, interrupt
 from storage.log.reading import Deletion, read_raw, read_run, unknown_run
-from storage.merkle.chain import add_record, read_chain
-from storage.merkle.formats import PublicKey, error_text, rotated_keys
+from storage.merkle.chain import add_record, read_chain, read_origin
+from storage.merkle.formats import PublicKey, error_text, rotated_keys, text_of
 from storage.privacy import SEALED, Privacy, Sealed
-from storage.records import ERASED, BatchSummary, RawEvent, RunSummary, StoredEvent
+from storage.records import ERASED, OF_TOOLS, BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
 from storage.search.filters import read_words
 from storage.search.index import forget as forget_text
 from storage.search.search import RunSearch
-from storage.service_keys import ServiceKeys
 from storage.shadow import ShadowTraffic
 
 log = logging.getLogger(__name__)
 
 _POLL_S, _QUIET_S = 0.2, 1.0
 _PAGE_EVENTS = 1000
-_OF_KEY = (
-    "SELECT 1 FROM runs WHERE json_valid(actor) AND json_extract(actor, '$.kind') = 'service' "
-    "AND json_extract(actor, '$.id') = ? AND run_id = ? AND NOT imported"
-)
+_MOST_WAITING = 1000
 MOST_TURNS = 200
 """The most runs of one conversation that are listed."""
 
 
 # Deleting and erasing runs, and holds. Triggers refuse to delete events of a run that is held or not in `deletions`.
 
-_RECORD = (
-    "INSERT INTO deletions "
-    "(run_id, deleted_at_utc, actor, door, created_at_utc, status, events, events_sha256, erased) "
-    "VALUES (:run_id, :deleted_at_utc, :actor, :door, :created_at_utc, :status, :events, :events_sha256, :erased)"
-)
 _BLANK = (
     "UPDATE runs SET status = ?, task = '', error = NULL, asked_for = NULL, batch_row = NULL, purpose = '', "
     "owner_id = '' WHERE run_id = ?"
@@ -90,7 +79,6 @@ _PLAIN = (
     "SELECT EXISTS (SELECT 1 FROM events WHERE run_id = ? AND substr(CAST(ifnull(payload, '') AS BLOB), 1, 1) <> ?)"
 )
 _WITH_RUN = ("commands", "snapshots", "deleted_responses", "judgements")
-_HOLD = "INSERT INTO holds (run_id, held, at_utc, actor, door) VALUES (?, ?, ?, ?, ?)"
 
 
 @dataclass
@@ -159,21 +147,11 @@ def _record(
 ) -> None:
     events = stored_rows(cursor.connection, run_id)
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
-    now = datetime.now(UTC).isoformat()
-    actor, door = caller_columns(caller)
-    row = {
-        "run_id": run_id,
-        "deleted_at_utc": now,
-        "actor": actor,
-        "door": door,
-        "created_at_utc": run[1],
-        "status": run[0],
-        "events": len(events),
-        "events_sha256": sha256,
-        "erased": erased,
-    }
-    cursor.execute(_RECORD, row)
-    more = {"erased": True, "run_sha256": digest_of([erased_row(cursor, run_id)])} if erased else {}
+    now, (actor, door) = datetime.now(UTC).isoformat(), caller_columns(caller)
+    row: dict[str, object] = {"run_id": run_id, "created_at_utc": run[1], "status": run[0], "erased": erased}
+    row |= {"deleted_at_utc": now, "actor": actor, "door": door, "events": len(events), "events_sha256": sha256}
+    add_rows(cursor, "deletions", row)
+    more = {"erased": True, "run_sha256": erased_digest(cursor, run_id)} if erased else {}
     more |= {"sealed": True} if sealed else {}  # then its events stay
     more |= {"at_utc": now, "row_sha256": deletion_digest(row), **caller_fields(caller)}
     run_chain = read_chain(cursor, run_id)  # before its events go
@@ -188,7 +166,7 @@ def _hold(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *, hel
     now = datetime.now(UTC).isoformat()
     actor, door = caller_columns(caller)
     for run_id in dict.fromkeys(run_ids):
-        cursor.execute(_HOLD, (run_id, held, now, actor, door))
+        add_rows(cursor, "holds", {"run_id": run_id, "held": held, "at_utc": now, "actor": actor, "door": door})
         add_record(cursor, "run.held" if held else "run.released", run_id, at_utc=now, **caller_fields(caller))
 
 
@@ -214,7 +192,7 @@ class Store:
         self,
         database: Database,
         redaction: RecordRedaction,
-        places: Places | None = None,
+        places: anchoring.Places | None = None,
         machine_key: Path | None = None,
     ) -> None:
         """``places``: of the log's key, and of what is published of it. ``machine_key``: of the key that proves what
@@ -228,9 +206,9 @@ class Store:
         self._listing = Listing(database.path, self._stopped, database.vault)
         self._snapshots_made: set[str] = set()
         self._watches: list[CommandWatch] = []
-        self.places = places or places_of(database.path)
-        self._machine_key = machine_key or evidence_folder(database.path) / "machine-key"
-        self._anchoring = Anchoring(database, lambda work: self.log.change_and_wait(work), self.places)
+        self.places = places or anchoring.places_of(database.path)
+        self._machine_key = machine_key or anchoring.evidence_folder(database.path) / "machine-key"
+        self._anchoring = anchoring.Anchoring(database, lambda work: self.log.change_and_wait(work), self.places)
         self.log = EventLog(database, redaction, self._anchoring.written)
         if self.refusal is None:
             with suppress(StoreDamaged):  # whatever is read next says so
@@ -238,10 +216,10 @@ class Store:
             self._drop_left_keys()
         self.search = RunSearch(database, self.log.change_and_wait)
         self.shadow_traffic = ShadowTraffic(database)
-        self.access_log = AccessLog(database, self.log.change, self._anchoring.written)
-        self.service_keys = ServiceKeys(database, self.log.change_and_wait, self._anchoring.written)
-        self.deleted_responses = DeletedResponses(database, self.log.change_and_wait, self._anchoring.written)
-        self.judgements = Judgements(database, self.log.change_and_wait, self._anchoring.written, redaction.note)
+        self.access_log = AccessLog(database, self.log.change)
+        self.service_keys = ServiceKeys(database, self.log.change_and_wait)
+        self.deleted_responses = DeletedResponses(database, self.log.change_and_wait)
+        self.judgements = Judgements(database, self.log.change_and_wait, redaction.note)
 
     @property
     def refusal(self) -> StoreError | None:
@@ -287,14 +265,17 @@ class Store:
 
         Raises: RunDamaged or RunTooNew if one of them cannot be read.
         """
-        events, fault = self._events(run_id, after, limit)
+        events, fault = self.readable_events(run_id, after, limit)
         if fault is not None:
             raise fault
         return events
 
-    def readable_events(self, run_id: str) -> tuple[list[StoredEvent], RunUnreadable | None]:
-        """Returns the run's events up to the first that cannot be read, and what is wrong with that one."""
-        return self._events(run_id, 0)
+    def readable_events(
+        self, run_id: str, after: int = 0, limit: int | None = None
+    ) -> tuple[list[StoredEvent], RunUnreadable | None]:
+        """Returns the run's events after ``after`` up to the first that cannot be read, and what is wrong with that."""
+        with self._database.reading() as connection:
+            return reading.read_events(connection, run_id, self.vault, after, limit)
 
     def raw_events(self, run_id: str, after: int = 0, limit: int | None = None) -> list[RawEvent]:
         """Returns events as they are stored, so that damaged ones and those too new can be looked at."""
@@ -354,34 +335,29 @@ class Store:
 
         At most ``MOST_TURNS``, the newest. A run that is in no conversation is the only one; of an unknown one: none.
         """
-        with self._database.reading() as connection:
-            root = queries.read_root(connection, run_id)
-        return [] if root is None else self.runs(MOST_TURNS, conversation=root, answers=True)[::-1]
+        root = self._database.row(queries.ROOT, (run_id,))
+        return [] if root is None else self.runs(MOST_TURNS, conversation=text_of(root[0]), answers=True)[::-1]
 
     def turn_numbers(self, run_ids: Collection[str]) -> dict[str, tuple[int, int]]:
         """Returns the place of each of these runs in its conversation, from 1, and how many runs that has.
 
         Leaves out runs that are in none.
         """
-        with self._database.reading() as connection:
-            return queries.read_places(connection, json.dumps(list(run_ids)))
+        rows = self._database.rows(queries.TURNS, (json.dumps(list(run_ids)),))
+        return {run_id: (place, count) for run_id, place, count in rows if count > 1 and run_id in run_ids}
 
     def newest(self) -> int:
         """Returns the ``sequence`` of the newest event: while it stays, no run has gone on."""
-        with self._database.reading() as connection:
-            ((newest,),) = connection.execute("SELECT max(sequence) FROM events")
-        return int(newest or 0)
+        return int(self._database.row("SELECT max(sequence) FROM events")[0] or 0)
 
     def was_used(self) -> bool:
         """Returns whether the database ever held a run, even if all were deleted since."""
-        with self._database.reading() as connection:
-            query = "SELECT 1 FROM sqlite_sequence WHERE name = 'events'"
-            return connection.execute(query).fetchone() is not None
+        return self._database.row("SELECT 1 FROM sqlite_sequence WHERE name = 'events'") is not None
 
     def spent_since(self, purposes: Collection[str], since_utc: datetime) -> tuple[float, int]:
         """Returns the known USD and the tokens of all runs of these purposes that began since then."""
-        with self._database.reading() as connection:
-            return queries.read_spent(connection, json.dumps(list(purposes)), since_utc.isoformat())
+        usd, tokens = self._database.row(queries.SPENT, (json.dumps(list(purposes)), since_utc.isoformat()))
+        return float(usd), int(tokens or 0)
 
     def totals(
         self,
@@ -400,9 +376,8 @@ class Store:
 
     def cursor_at(self, moment_utc: datetime) -> int:
         """Returns the ``before`` with which ``runs`` begins at the last run before ``moment_utc``; 0: there is none."""
-        with self._database.reading() as connection:
-            query = "SELECT sequence FROM runs WHERE created_at_utc < ? ORDER BY created_at_utc DESC LIMIT 1"
-            row = connection.execute(query, (moment_utc.isoformat(),)).fetchone()
+        query = "SELECT sequence FROM runs WHERE created_at_utc < ? ORDER BY created_at_utc DESC LIMIT 1"
+        row = self._database.row(query, (moment_utc.isoformat(),))
         return 0 if row is None else int(row[0]) + 1
 
     def batches(
@@ -428,8 +403,8 @@ class Store:
 
     def caused_by(self, run_id: str, key: Actor) -> bool:
         """Whether this service key asked for the run here, by its row; the run's own events are not read."""
-        with self._database.reading() as connection:
-            return bool(connection.execute(_OF_KEY, (key.id, run_id)).fetchall())
+        query = f"SELECT 1 FROM runs WHERE {OF_KEY} AND run_id = ? AND NOT imported"  # noqa: S608  own text
+        return self._database.row(query, (key.id, run_id)) is not None
 
     def created(self, run_id: str) -> RunCreated:
         """The first event of the run. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
@@ -451,12 +426,11 @@ class Store:
             raise self.refusal
         with self._database.reading() as connection:
             origin = read_origin(connection)
-        machine, log_key = _signer(self._machine_file(origin), origin), _signer(self.places.key, origin)
+        machine, log_key = _signer(self._machine_key, origin, of_machine=True), _signer(self.places.key, origin)
         outcome = self.log.change_and_wait(
             lambda cursor: commands.send(cursor, stored, self.vault, machine, log_key, self._trusted)
         )
         if isinstance(outcome, int):
-            self._anchoring.written(1)  # the machine may have been registered
             for watch in self._watches:
                 watch.wake()
             return outcome
@@ -468,17 +442,11 @@ class Store:
         """Returns a command as it would be kept: without what is hidden from records. Raises: StoreError."""
         return self._redaction.command(command)
 
-    def _machine_file(self, origin: str) -> Path:
-        """Raises: StoreError."""
-        try:
-            return file_of_log(self._machine_key, origin)
-        except (BadInput, OSError) as error:
-            raise StoreError(f"no command can be sent without a key: {error_text(error)}") from error
-
     def commands(self, run_id: str, after: int = 0) -> list[SentCommand]:
         """Returns the commands sent to the run after the command ``after``, in order."""
         with self._database.reading() as connection:
-            return commands.read_commands(connection, run_id, after, self.vault, self._trusted)
+            rows = connection.execute(commands.OF_RUN, (run_id, after)).fetchall()
+            return commands.read_sent(connection, rows, self.vault, self._trusted)
 
     def unproven(self, run_id: str) -> list[str]:
         """Returns what the run's events say that somebody decided, although no machine has sent it: a sentence each."""
@@ -488,36 +456,31 @@ class Store:
             sent_commands.check(connection, keys, report, self.vault, run_id)
         return [finding.what for finding in report.findings if finding.sequence is not None]  # none: of a command alone
 
-    def waiting(self, limit: int = 1000) -> list[RunTrace]:
+    def waiting(self) -> list[RunTrace]:
         """Returns the runs of which something waits for an approval, the one that waits longest first.
 
         Of some of them other steps still run. Leaves out those that cannot be read.
         """
-        found = []
-        for run in self.runs(limit=limit, status="waiting"):
-            with suppress(UnknownRun, RunUnreadable):
-                trace, _ = self.trace(run.run_id)
-                if trace.asked_for and not trace.ended:
-                    found.append(trace)
+        found = [trace for trace in self._at_rest() if trace.asked_for and not trace.ended]
         return sorted(found, key=lambda trace: trace.asked_for[0].requested_at_utc)
 
-    def waiting_for_tools(self, limit: int = 1000) -> list[RunTrace]:
+    def waiting_for_tools(self) -> list[RunTrace]:
         """Returns the runs that wait for nothing but their client's tools, the one that waits longest first.
 
         Leaves out those that cannot be read.
         """
-        found = []
-        for run in self.runs(limit=limit, status="waiting"):
-            with suppress(UnknownRun, RunUnreadable):
-                trace, _ = self.trace(run.run_id)
-                if trace.status == "waiting" and not trace.asked_for:
-                    found.append(trace)
+        found = [trace for trace in self._at_rest() if trace.status == "waiting" and not trace.asked_for]
         return sorted(found, key=lambda trace: trace.waiting_since_utc or trace.created_at_utc)
 
+    def _at_rest(self) -> Iterator[RunTrace]:
+        """Yields the runs that their rows say are waiting, but for those that cannot be read."""
+        for run in self.runs(limit=_MOST_WAITING, status="waiting"):
+            with suppress(UnknownRun, RunUnreadable):
+                yield self.trace(run.run_id)[0]
+
     def waiting_approvals(self) -> int:
-        """Returns how many runs wait for an approval, by their rows."""
-        with self._database.reading() as connection:
-            return queries.count_approvals(connection)
+        """Returns how many runs wait for an approval, also while other steps of them run."""
+        return int(self._database.row(queries.APPROVALS, (len(OF_TOOLS), OF_TOOLS))[0])
 
     def keep_images(self, images: Sequence[LoadedImage]) -> None:
         """Keeps the bytes of images, each once. Begin the run that names them within a day. Raises: StoreError."""
@@ -536,9 +499,8 @@ class Store:
 
     def sent_to_waiting(self) -> list[str]:
         """Returns the runs that wait and to which anything was ever sent."""
-        with self._database.reading() as connection:
-            sent = "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting' "
-            return [run_id for (run_id,) in connection.execute(f"{sent} ORDER BY runs.sequence")]
+        sent = "SELECT DISTINCT run_id FROM runs JOIN commands USING (run_id) WHERE status = 'waiting'"
+        return [run_id for (run_id,) in self._database.rows(f"{sent} ORDER BY runs.sequence")]
 
     def watch(self, listener: Listener) -> CommandWatch:
         """Tells ``listener`` each command that any process sends from now on, in a thread of its own, until closed.
@@ -561,16 +523,14 @@ class Store:
         Raises: UnknownRun, also when the run is deleted meanwhile; RunDamaged or RunTooNew after all events before the
         one that cannot be read.
         """
-        feed = self.log.subscribe(run_id)
-        try:
-            group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
-            news: list[StoredEvent] = []
-            missed = True
+        with self.log.news(run_id) as news:
             while True:
+                news.clear()
+                group, fault = await asyncio.to_thread(self.readable_events, run_id, after, _PAGE_EVENTS)
                 # Nothing came: the run may have ended, or its rows may have gone, without an event for this reader.
-                silent = missed and not group and fault is None
+                silent = not group and fault is None
                 if silent and await asyncio.to_thread(self._status, run_id) in {*ENDED_STATUSES, ERASED}:
-                    group, fault = await asyncio.to_thread(self._events, run_id, after)
+                    group, fault = await asyncio.to_thread(self.readable_events, run_id, after)
                     if not group and fault is None:
                         return
                 if group:
@@ -580,24 +540,11 @@ class Store:
                         return
                 if fault is not None:
                     raise fault
-                if len(group) == _PAGE_EVENTS:
-                    group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
-                    continue
-                # Another process may be quicker to resume a run that this one seems to write.
-                timeout_s = _QUIET_S if self.log.writes(run_id) else _POLL_S
-                try:
-                    async with asyncio.timeout(timeout_s):
-                        await feed.news.wait()
-                except TimeoutError:
-                    missed = True
-                else:
-                    news, missed = feed.drain()
-                if missed:
-                    group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
-                else:
-                    group = [stored for stored in news if stored.sequence > after]
-        finally:
-            self.log.unsubscribe(run_id, feed)
+                if len(group) < _PAGE_EVENTS:
+                    # Another process may be quicker to resume a run that this one seems to write.
+                    timeout_s = _QUIET_S if self.log.writes(run_id) else _POLL_S
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(news.wait(), timeout_s)
 
     def mark_interrupted(self) -> list[str]:
         """Ends each run whose process is gone with ``run.interrupted``, and returns their ids.
@@ -606,9 +553,8 @@ class Store:
         interrupted.
         """
         try:
-            with self._database.reading() as connection:
-                # A queued run has no owner: it waits for one.
-                unfinished = [(run_id, owner) for run_id, owner in queries.read_unfinished(connection) if owner]
+            # A queued run has no owner: it waits for one.
+            unfinished = [row for row in self._database.rows(queries.UNFINISHED, queries.ENDED_BOUNDS) if row[1]]
         except StoreDamaged as error:
             log.warning("interrupted runs cannot be determined: %s", error)
             return []
@@ -622,12 +568,12 @@ class Store:
                     marked += [run_id for run_id, owner in unfinished if owner == owner_id and self._interrupt(run_id)]
         return marked
 
-    def evidence(self) -> Evidence:
+    def evidence(self) -> anchoring.Evidence:
         """Returns how much of the log is published, and since when the rest is not."""
         with self._database.reading() as connection:
-            evidence = read_evidence(connection, self.places, self._anchoring.fault)
+            evidence = anchoring.read_evidence(connection, self.places, self._anchoring.fault)
         if evidence.fault is None and evidence.unanchored_events:  # another program may know why
-            return replace(evidence, fault=kept_fault(self.path))
+            return replace(evidence, fault=anchoring.kept_fault(self.path))
         return evidence
 
     def publish(self) -> None:
@@ -641,7 +587,6 @@ class Store:
         record |= caller_fields(caller)
         self.log.change_and_wait(lambda cursor: add_record(cursor, "key.rotated", None, **record))
         new_key_in_place(self.places.key)
-        self._anchoring.written(1)
         return new.public
 
     def delete(self, run_ids: Sequence[str], caller: Caller) -> Deleted:
@@ -677,7 +622,6 @@ class Store:
 
     def _take_out(self, run_ids: Sequence[str], caller: Caller, *, erased: bool) -> Deleted:
         outcome = self.log.change_and_wait(lambda cursor: _take_out(cursor, run_ids, caller, erased=erased))
-        self._anchoring.written(len(outcome.run_ids))
         for run_id in outcome.run_ids:
             self._listing.doubt(run_id)
         return outcome
@@ -702,18 +646,16 @@ class Store:
 
     def _left_keys(self) -> list[str]:
         with self._database.reading() as connection:
-            return self.vault.all_of(reading.read_gone(connection))
+            return self.vault.all_of([run_id for (run_id,) in connection.execute(reading.GONE)])
 
     def copies(self, run_id: str) -> list[str]:
         """Returns the re-runs of a run, which may hold text of it."""
-        with self._database.reading() as connection:
-            reruns = "SELECT run_id FROM runs WHERE parent_run_id = ? AND status <> ?"
-            return [other for (other,) in connection.execute(reruns, (run_id, ERASED))]
+        reruns = "SELECT run_id FROM runs WHERE parent_run_id = ? AND status <> ?"
+        return [other for (other,) in self._database.rows(reruns, (run_id, ERASED))]
 
     def hold(self, run_ids: Sequence[str], caller: Caller, *, held: bool = True) -> None:
         """Forbids to delete these runs, or allows it again (``held`` False), and records who did so."""
         self.log.change_and_wait(lambda cursor: _hold(cursor, run_ids, caller, held=held))
-        self._anchoring.written(len(run_ids))
 
     def held(self, run_ids: Sequence[str]) -> set[str]:
         with self._database.reading() as connection:
@@ -726,7 +668,9 @@ class Store:
 
     def deletions(self, limit: int = 50) -> tuple[list[Deletion], int]:
         with self._database.reading() as connection:
-            return reading.read_deletions(connection, limit)
+            rows = connection.execute(f"{reading.DELETIONS} ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
+            ((count,),) = connection.execute("SELECT count(*) FROM deletions")
+        return [reading.deletion(row) for row in rows], count
 
     def close(self) -> None:
         """Writes all appended events and publishes them, then closes the file. The store cannot be used afterwards.
@@ -754,16 +698,8 @@ class Store:
         """Returns the log's own key, and those that it took the place of. Raises: StoreError."""
         return rotated_keys(records, [_signer(self.places.key, origin).public])
 
-    def _events(
-        self, run_id: str, after: int, limit: int | None = None
-    ) -> tuple[list[StoredEvent], RunUnreadable | None]:
-        """Returns the events of a run up to the first that cannot be read, and what is wrong with that one."""
-        with self._database.reading() as connection:
-            return reading.read_events(connection, run_id, self.vault, after, limit)
-
     def _status(self, run_id: str) -> str:
-        with self._database.reading() as connection:
-            row = connection.execute("SELECT status FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        row = self._database.row("SELECT status FROM runs WHERE run_id = ?", (run_id,))
         if row is None:
             raise unknown_run(run_id)
         return str(row[0])
@@ -795,11 +731,14 @@ def _with_answers(connection: sqlite3.Connection, search: Search) -> Search:
     return search
 
 
-def _signer(file: Path, origin: str) -> Signer:
-    """Returns the key in ``file``, which is made if there is none. Raises: StoreError."""
+def _signer(file: Path, origin: str, *, of_machine: bool = False) -> Signer:
+    """Returns the key in ``file``, or beside it for a machine's other logs. It is made if there is none.
+
+    Raises: StoreError.
+    """
     try:
         private_folder(file.parent)
-        key = load_key(file, origin)
+        key = load_key(file_of_log(file, origin) if of_machine else file, origin)
     except (BadInput, OSError) as error:
         raise StoreError(f"no command can be sent or heard without a key: {error_text(error)}") from error
     return Signer(key.public, key.private.sign)
@@ -825,7 +764,7 @@ def open_store(
     """
     privacy = privacy or Privacy()
     check_installed(privacy.redact)
-    places = places_of(path_of(url), anchor, signing_key)
+    places = anchoring.places_of(path_of(url), anchor, signing_key)
     database = Database(url, privacy, busy_timeout_s=busy_timeout_s)
     try:
         digest_key = None if database.refusal else privacy.digest_key(database.path)

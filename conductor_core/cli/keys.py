@@ -13,7 +13,7 @@ from conductor_core.errors import BadInput
 from conductor_core.formats import UNKNOWN, dollars, plural
 from conductor_core.run.actor import local_caller
 from conductor_core.run.service_key import ServiceKey
-from storage.service_keys import MOST_NUMBER, MOST_USD, ServiceKeys
+from storage.endpoint import MOST_NUMBER, MOST_USD, ServiceKeys
 
 
 def create(

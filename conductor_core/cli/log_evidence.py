@@ -31,7 +31,7 @@ from conductor_core.settings import Settings
 from storage.bundles import SEALED_WORDS, UNBOUND_WORDS, UNFINISHED_WORDS, export_runs, verifier_digest, verifier_source
 from storage.evidence import anchoring
 from storage.evidence import verifier as checks
-from storage.evidence.anchors import FILE_NAME, FileAnchor, GitAnchor, anchor_line, may_write
+from storage.evidence.anchoring import FILE_NAME, FileAnchor, GitAnchor, anchor_line, may_write
 from storage.evidence.bundle_audit import is_bundle
 from storage.evidence.checking import check_with_own, public_key
 from storage.evidence.database_audit import NoEvidence, open_database, read_log
@@ -401,7 +401,7 @@ def _facts(evidence: anchoring.Evidence, own: PublicKey | None, places: anchorin
     if own is not None:
         yield f"  public key: {own.line}"
         yield f"  {FINGERPRINT}{own.fingerprint}"
-    note = places.anchor.note(evidence.origin).split("\n")
+    note = places.anchor.newest(evidence.origin)[1].split("\n")
     if len(note) > 2:
         yield f"  checkpoint: {note[1]} entries, root {note[2]}"
 

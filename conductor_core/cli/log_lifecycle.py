@@ -24,8 +24,7 @@ from storage.backup import OLDER, Restored, backup, entries, in_words, restore
 from storage.database.connections import BUSY_TIMEOUT_S, connect
 from storage.database.schema import HEAD, read_version
 from storage.errors import translated
-from storage.evidence.anchoring import Places, places_of
-from storage.evidence.anchors import FileAnchor
+from storage.evidence.anchoring import FileAnchor, Places, places_of
 from storage.evidence.checking import CheckedLog, check_own_log
 from storage.evidence.history import CLASSES, Finding, counted
 from storage.evidence.verifier import Ticker, printable

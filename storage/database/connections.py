@@ -12,14 +12,15 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore
+from typing import Any
 from urllib.parse import quote, unquote
 
-from conductor_core.errors import StoreError, StoreFull, StoreReadOnly
+from conductor_core.errors import StoreError, StoreFull, StoreLocked, StoreReadOnly
 from conductor_core.files import FileLock, keep_private
 from storage import errors
 from storage.database import schema
@@ -104,6 +105,10 @@ class ReadOnlyMedia:
             ) from error
         return folder
 
+
+Change = Callable[[Callable[[sqlite3.Cursor], Any]], Any]
+"""Runs a piece of work in a transaction of the writer, and returns its result (``EventLog.change_and_wait``)."""
+Bound = Sequence[object] | Mapping[str, object]
 
 BUSY_TIMEOUT_S = 10.0
 _READERS = 32
@@ -228,7 +233,10 @@ class Database:
             if self._lock is None:
                 raise self.refusal or errors.closed(self.path)
             if not self._lock.acquire(self.busy_timeout_s):
-                raise errors.locked(self.path, self.busy_timeout_s)
+                raise StoreLocked(
+                    f"the database {self.path} has been locked by another program for {self.busy_timeout_s:g} s: "
+                    "close that program, then try again"
+                )
             if self._lock.is_of(self._lock.path):
                 return self._lock
             # Somebody has deleted the lock file. Other processes will lock a new one, so this one must, too.
@@ -257,6 +265,15 @@ class Database:
             if self._closed or self._media is not None:
                 self._close_idle()
 
+    def rows(self, query: str, bound: Bound = ()) -> list[Any]:
+        """Returns all rows of a query. Raises: StoreError."""
+        with self.reading() as connection:
+            return connection.execute(query, bound).fetchall()
+
+    def row(self, query: str, bound: Bound = ()) -> Any:
+        """Returns the first row of a query; None: it has none. Raises: StoreError."""
+        return next(iter(self.rows(query, bound)), None)
+
     def _reader(self) -> sqlite3.Connection:
         with suppress(IndexError):
             return self._idle.pop()
@@ -277,9 +294,8 @@ class Database:
 
     def _is_encrypted(self, run_id: str) -> bool | None:
         """Whether a run is stored encrypted; None: there is no such run. Raises: StoreError."""
-        with self.reading() as connection:
-            # Of the texts of a run, its row has the task from the first event on.
-            row = connection.execute("SELECT typeof(task) FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        # Of the texts of a run, its row has the task from the first event on.
+        row = self.row("SELECT typeof(task) FROM runs WHERE run_id = ?", (run_id,))
         return None if row is None else row[0] == "blob"
 
     def _close_idle(self) -> None:
@@ -350,8 +366,10 @@ class Database:
             self._lock.close()
 
     def _open_writer(self) -> None:
-        self._writer = self._connect_writer()
+        self._writer = connect(self.path, "mode=rwc", self.busy_timeout_s)
         try:
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=10000"):
+                self._writer.execute(f"PRAGMA {pragma}")
             with self.transaction() as cursor:
                 version = schema.read_version(cursor, self.path)
                 if version is None:
@@ -362,13 +380,6 @@ class Database:
             self._writer.close()
             self._writer = None
             raise
-
-    def _connect_writer(self) -> sqlite3.Connection:
-        connection = connect(self.path, "mode=rwc", self.busy_timeout_s)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA wal_autocheckpoint=10000")
-        return connection
 
 
 def path_of(url: str) -> Path:

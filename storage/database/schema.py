@@ -8,7 +8,6 @@ import re
 import secrets
 import sqlite3
 import warnings
-from collections.abc import Callable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -444,38 +443,7 @@ WHERE purpose IN ('pass-through', 'shadow', 'judge')
 """
 
 
-def _add_service_keys(cursor: sqlite3.Cursor) -> None:
-    _execute(cursor, _SERVICE_KEYS)
-
-
-def _add_conversations(cursor: sqlite3.Cursor) -> None:
-    _execute(cursor, _CONVERSATIONS)
-
-
-def _add_about(cursor: sqlite3.Cursor) -> None:
-    _execute(cursor, _ABOUT)
-
-
-def _add_judgements(cursor: sqlite3.Cursor) -> None:
-    _execute(cursor, _JUDGEMENTS)
-
-
-def _add_failures(cursor: sqlite3.Cursor) -> None:
-    _execute(cursor, _FAILURES)
-
-
-def _add_shadowed(cursor: sqlite3.Cursor) -> None:
-    _execute(cursor, _SHADOWED)
-
-
-def _execute(cursor: sqlite3.Cursor, statements: str) -> None:
-    for statement in statements.strip().split("\n\n"):
-        cursor.execute(statement)
-
-
-CHANGES: tuple[Callable[[sqlite3.Cursor], None], ...] = (
-    _add_service_keys, _add_conversations, _add_about, _add_judgements, _add_failures, _add_shadowed,
-)  # fmt: skip
+CHANGES = (_SERVICE_KEYS, _CONVERSATIONS, _ABOUT, _JUDGEMENTS, _FAILURES, _SHADOWED)
 """The first makes version 18 of version 17, and so on. None of them is edited later."""
 HEAD = f"{BASELINE + len(CHANGES):04}"
 """The version that this program reads and writes."""
@@ -485,7 +453,8 @@ EVIDENCE_SINCE = "0013"
 
 def make(cursor: sqlite3.Cursor, version: str) -> None:
     """Makes the schema in a blank database, and begins its log. Call it in a transaction of the writer."""
-    for statement in (*_BASELINE.strip().split("\n\n"), *_INDEXES.splitlines()):
+    _execute(cursor, _BASELINE)
+    for statement in _INDEXES.splitlines():
         cursor.execute(statement)
     for table, why in _NO_UPDATE.items():
         refused = f"BEFORE UPDATE ON {table} BEGIN SELECT RAISE(ABORT, '{why}'); END"
@@ -508,8 +477,13 @@ def upgrade(cursor: sqlite3.Cursor, version: str, to: str) -> None:
     Raises: sqlite3.Error.
     """
     for change in CHANGES[int(version) - BASELINE : int(to) - BASELINE]:
-        change(cursor)
+        _execute(cursor, change)
     cursor.execute("UPDATE alembic_version SET version_num = ?", (to,))
+
+
+def _execute(cursor: sqlite3.Cursor, statements: str) -> None:
+    for statement in statements.strip().split("\n\n"):
+        cursor.execute(statement)
 
 
 def read_version(connection: sqlite3.Connection | sqlite3.Cursor, path: Path) -> str | None:

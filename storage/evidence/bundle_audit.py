@@ -496,29 +496,29 @@ def audit_bundle(
         checkpoint = open_note(bundle.note, keys)
     except Invalid as error:
         advice = "if another log wrote the bundle, give its public key with --public-key"
-        report.add("unsigned", None, None, f"the checkpoint of the bundle cannot be trusted: {error}; {advice}")
+        report.add("unsigned", f"the checkpoint of the bundle cannot be trusted: {error}; {advice}")
         return
     if bundle.head["origin"] != checkpoint.origin or bundle.head["key"] not in {key.line for key in keys}:
-        report.add("evidence", None, None, "bundle.json names another log or key than the checkpoint's")
+        report.add("evidence", "bundle.json names another log or key than the checkpoint's")
     if checkpoint.size <= len(anchors) and anchors.root(checkpoint.size) != checkpoint.root:
-        report.add("fork", None, None, "the checkpoint of the bundle is signed for another history than the anchor's")
+        report.add("fork", "the checkpoint of the bundle is signed for another history than the anchor's")
     for other in anchors.checkpoints:
         if other.size == checkpoint.size and other.root != checkpoint.root:
-            report.add("fork", None, None, "two checkpoints of one size are signed for different histories")
+            report.add("fork", "two checkpoints of one size are signed for different histories")
     check = _Check(checkpoint, bundle, anchors, report, verified)
     seals = check.records()
     for run_id, events in groupby(_counted(bundle.events, progress), key=lambda event: str(event["run_id"])):
         check.run(run_id, events, seals.get(run_id))
     unused = len(bundle.proofs.keys() - check.proved)
     if unused:
-        report.add("evidence", None, None, f"proofs.jsonl has {unused} proofs of entries that the bundle does not hold")
+        report.add("evidence", f"proofs.jsonl has {unused} proofs of entries that the bundle does not hold")
     report.verified_size = checkpoint.size
     if bundle.head["format"] == FORMAT:
         _check_files(bundle, check.manifests, report)
     else:
         for name in sorted(bundle.digests.keys() - set(FILES)):
             # Else whoever takes the manifest out of a bundle could change all that is there for reading.
-            report.add("evidence", None, None, f"no signature covers {name}: a bundle of format 1 has no such file")
+            report.add("evidence", f"no signature covers {name}: a bundle of format 1 has no such file")
 
 
 def _check_files(bundle: Bundle, recorded: dict[str, set[str]], report: Report) -> None:
@@ -526,18 +526,17 @@ def _check_files(bundle: Bundle, recorded: dict[str, set[str]], report: Report) 
     digest = bundle.digests[MANIFEST]
     for run_id in bundle.head["runs"]:
         if digest not in recorded.get(run_id, ()):
-            what = f"{MANIFEST} is not one that the log has of an export of this run"
-            report.add("evidence", run_id, None, what)
+            report.add("evidence", f"{MANIFEST} is not one that the log has of an export of this run", run_id)
     for name, wanted in bundle.listed.items():
         if name not in bundle.digests:
-            report.add("evidence", None, None, f"{name} was removed from the bundle")
+            report.add("evidence", f"{name} was removed from the bundle")
         elif bundle.digests[name] != wanted:
-            report.add("evidence", None, None, f"{name} is not as it was exported")
+            report.add("evidence", f"{name} is not as it was exported")
     for name in bundle.digests.keys() - bundle.listed.keys() - set(OUTSIDE_MANIFEST):
-        report.add("evidence", None, None, f"{name} was added to the bundle")
+        report.add("evidence", f"{name} was added to the bundle")
     for name in FILES[:2]:
         if name not in bundle.listed:
-            report.add("evidence", None, None, f"{MANIFEST} does not name {name}")
+            report.add("evidence", f"{MANIFEST} does not name {name}")
 
 
 def _counted(events: Iterable[dict[str, Any]], progress: Callable[[str, int], None]) -> Iterator[dict[str, Any]]:
@@ -579,17 +578,16 @@ class _Check:
             except (Invalid, UnicodeEncodeError):
                 raw, record = b"", {}
             if position in seen or not self._proved(record_leaf(self._origin, raw), position):
-                self._report.add("evidence", None, None, f"the record at entry {position} is not as it was written")
+                self._report.add("evidence", f"the record at entry {position} is not as it was written")
             elif record.get("kind") == "run.sealed":
                 seals[str(record.get("run"))] = record
             elif record.get("kind") == "log.began" and record.get("covered_from") != self._bundle.head["covered_from"]:
-                what = "bundle.json and the log differ in where the evidence begins"
-                self._report.add("evidence", None, None, what)
+                self._report.add("evidence", "bundle.json and the log differ in where the evidence begins")
             elif record.get("kind") == "content.exported" and record.get("what") == "bundle":
                 self.manifests.setdefault(str(record.get("run")), set()).add(str(record.get("manifest")))
             seen.add(position)
         if 0 not in seen:
-            self._report.add("evidence", None, None, "the record with which the log begins is missing")
+            self._report.add("evidence", "the record with which the log begins is missing")
         return seals
 
     def run(self, run_id: str, events: Iterable[dict[str, Any]], seal: dict[str, Any] | None) -> None:
@@ -607,24 +605,24 @@ class _Check:
             else:
                 good = False
                 kind = "deleted" if event["place"] > place else "reordered"
-                report.add(kind, run_id, last, f"event {place} of the run should come before this one")
+                report.add(kind, f"event {place} of the run should come before this one", run_id, last)
         if not good:
             return
         if seal is None:
             report.notes.append(f"run {run_id} had not ended: later events may exist")
         elif (seal.get("events"), seal.get("head")) != (place, head.hex()):
-            report.add("truncated", run_id, last, "the seal of the run names later events")
+            report.add("truncated", "the seal of the run names later events", run_id, last)
         wanted = self._anchored[run_id]
         if wanted > place:
-            report.add("truncated", run_id, last, f"the anchor knows {wanted} events of this run")
+            report.add("truncated", f"the anchor knows {wanted} events of this run", run_id, last)
 
     def _is_placed(self, run_id: str, event: dict[str, Any], last: int, in_order: bool) -> bool:
         """Checks where an event claims to stand. Returns whether the events of the run were in order so far."""
         sequence = event["sequence"]
         if sequence < 1:
-            self._report.add("inserted", run_id, sequence, "the event has no place in the log")
+            self._report.add("inserted", "the event has no place in the log", run_id, sequence)
         if in_order and last and sequence <= last:
-            self._report.add("reordered", run_id, sequence, "the events of the run are not in their order")
+            self._report.add("reordered", "the events of the run are not in their order", run_id, sequence)
             return False
         return in_order
 
@@ -639,9 +637,9 @@ class _Check:
         leaf = event_leaf(self._origin, place, sequence, digest, previous, at_utc, kind, run)
         good = b"\n" not in at_utc + kind and self._proved(leaf, position)
         if not good:
-            self._report.add("edited", run_id, sequence, "the event, or its place, is not as it was written")
+            self._report.add("edited", "the event, or its place, is not as it was written", run_id, sequence)
         elif position < len(self._anchors) and self._anchors.leaf(position) != leaf:
-            self._report.add("fork", run_id, sequence, "the anchor has another entry here")
+            self._report.add("fork", "the anchor has another entry here", run_id, sequence)
         else:
             self._report.verified_events += 1
             self._report.unanchored_events += position >= self._anchors.anchored

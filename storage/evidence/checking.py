@@ -9,7 +9,6 @@ import sqlite3
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -20,8 +19,7 @@ from conductor_core.errors import BadInput
 from conductor_core.workflow.model import Frozen
 from storage.database.schema import EVIDENCE_SINCE
 from storage.evidence import derived, sent_commands
-from storage.evidence.anchoring import Places, keep_file, read_file
-from storage.evidence.anchors import FileAnchor
+from storage.evidence.anchoring import FileAnchor, Places, keep_file, read_file
 from storage.evidence.database_audit import NoEvidence, open_database, published_size, read_log, reading
 from storage.evidence.derived import read_version
 from storage.evidence.history import Finding, Report, counted
@@ -99,55 +97,40 @@ def _own_key(database: Path, places: Places) -> tuple[PublicKey | None, list[Fin
     return key, [Finding("begun_again", None, None, str(other_log_error(places.key, key.name, origin)))]
 
 
-@dataclass(frozen=True)
-class _OwnAnchor:
-    """The log's own anchor.
-
-    Attributes:
-        files: what a witness keeps, and the anchor itself, as far as they can be read. none: why the anchor cannot be.
-        what: the anchor and where it ends, in words. ends: the entries in it. published: those that the database says
-            were published before it was read. entries: those of the log.
-    """
-
-    files: list[Path]
-    none: str
-    what: str = ""
-    ends: int = 0
-    published: int = 0
-    entries: int = 0
-
-    def lacks(self, report: Report) -> list[Finding]:
-        """Returns what is missing at its end, after a check of the log with it."""
-        known = min(report.anchored_size, self.ends)
-        if known < self.published and report.anchored_size:
-            said = counted(self.published, "entry was", "entries were")
-            what = f"{self.what}, {known:,} of them are signed, and the database says that {said} published"
-        elif not report.anchored_size and not self.published and self.entries > 1:  # the first can wait for an event
-            what = f"{self.what}, and nothing of the log was published"
-        else:
-            return []
-        return [Finding("anchor", None, None, what)]
-
-
-def _own_anchor(database: Path, places: Places, origin: str) -> _OwnAnchor:
-    """Reads the anchor of the log ``origin``. Raises: BadInput."""
+def _own_anchor(
+    database: Path, places: Places, origin: str
+) -> tuple[list[Path], str, Callable[[Report], list[Finding]]]:
+    """Returns what a witness keeps of the log ``origin`` and the anchor itself, as far as they can be read; why the
+    anchor cannot be; and what tells, after a check with them, what is missing at the anchor's end. Raises: BadInput."""
     try:
         with closing(open_database(database)) as connection:
             published = published_size(connection)
             entries = _one(connection, "SELECT count(*) FROM leaves", int)
     except NoEvidence as error:
         raise BadInput(error_text(error)) from error
-    file, kept, known, why = places.anchor.file, places.kept(), 0, ""
+    file, kept, ends, why = places.anchor.file, places.kept(), 0, ""
     try:
         if not stat.S_ISREG(file.stat().st_mode):  # a pipe would hold whoever reads it
             why = f"the anchor {file} is not a regular file"
         else:
-            known = FileAnchor(file).size(origin)
+            ends = FileAnchor(file).size(origin)
     except OSError as error:
         gone = isinstance(error, FileNotFoundError)
         why = f"the anchor {file} {'is not there' if gone else f'cannot be read ({error.strerror})'}"
-    what = why or f"the anchor {file} ends at entry {known:,}"
-    return _OwnAnchor([*kept, *([] if why else [file])], why, what, known, published, entries)
+    what = why or f"the anchor {file} ends at entry {ends:,}"
+
+    def lacks(report: Report) -> list[Finding]:
+        known = min(report.anchored_size, ends)
+        if known < published and report.anchored_size:
+            said = counted(published, "entry was", "entries were")
+            lacking = f"{what}, {known:,} of them are signed, and the database says that {said} published"
+        elif not report.anchored_size and not published and entries > 1:  # the first can wait for an event
+            lacking = f"{what}, and nothing of the log was published"
+        else:
+            return []
+        return [Finding("anchor", None, None, lacking)]
+
+    return [*kept, *([] if why else [file])], why, lacks
 
 
 def check_with_own(
@@ -163,17 +146,17 @@ def check_with_own(
     Returns those that were used, too. Raises: BadInput; StoreError.
     """
     before: list[Finding] = []
-    own = _OwnAnchor([*anchors], "")
+    files, none, lacks = [*anchors], "", None
     if not keys:
         key, before = _own_key(database, places)
         keys = [] if key is None else [key]
     if not keys:
-        own = _OwnAnchor([], f"no signing key at {places.key}, so no anchor could be checked")
+        files, none = [], f"no signing key at {places.key}, so no anchor could be checked"
     elif not anchors:
-        own = _own_anchor(database, places, keys[0].name)
-    report = check_log(database, keys, own.files, vault, progress, own.none)
-    report.findings = [*before, *report.findings, *(own.lacks(report) if own.what else ())]
-    return keys, own.files, report
+        files, none, lacks = _own_anchor(database, places, keys[0].name)
+    report = check_log(database, keys, files, vault, progress, none)
+    report.findings = [*before, *report.findings, *(lacks(report) if lacks is not None else ())]
+    return keys, files, report
 
 
 def check_log(
@@ -193,7 +176,7 @@ def check_log(
                 if (read_version(connection) or "") < EVIDENCE_SINCE:
                     raise
             report = Report()
-            report.add("evidence", None, None, f"nothing could be checked of events and their evidence: {error}")
+            report.add("evidence", f"nothing could be checked of events and their evidence: {error}")
         with closing(open_database(database)) as connection:
             connection.execute("BEGIN")  # a run that goes on changes its row together with its events
             derived.check(connection, report, progress, vault)
@@ -222,12 +205,9 @@ def check_own_log(database: Path, places: Places, vault: Vault, progress: Progre
         fingerprint=keys[0].fingerprint if keys else None,
         anchor=str(anchors[0]) if anchors else None,
         witnessed=places.witnessed().witnessed,
-        verified_events=report.verified_events,
-        unanchored_events=report.unanchored_events,
-        deleted_runs=report.deleted_runs,
         findings=tuple(report.findings),
-        more=report.more,
         notes=tuple(report.notes),
+        **{name: getattr(report, name) for name in ("verified_events", "unanchored_events", "deleted_runs", "more")},
     )
 
 

@@ -133,7 +133,8 @@ class Aligner:
         _, _, kind, at_utc, digest, _ = row
         if b"\n" in kind or b"\n" in at_utc:
             return False
-        place, sequence, previous = events.places[index], events.sequence(index), events.previous_leaf(index)
+        place, sequence, before = events.places[index], events.sequence(index), events.previous[index]
+        previous = events.leaf(before) if before >= 0 else NO_LEAF
         leaf = event_leaf(self._origin, place, sequence, digest, previous, at_utc, kind, events.name(index))
         return leaf == events.leaf(index)
 
@@ -210,10 +211,10 @@ def name_differences(aligner: Aligner, found: Differences, report: Report, gone:
     for index, row in moved:
         run_id, sequence = events.run(index), events.sequence(index)
         if row.run_id == run_id.encode():
-            report.add("reordered", run_id, sequence, f"the event is at sequence {row.sequence} instead")
+            report.add("reordered", f"the event is at sequence {row.sequence} instead", run_id, sequence)
         else:
             what = f"the event is in run {text_of(row.run_id)}, at sequence {row.sequence}"
-            report.add("swapped", run_id, sequence, what)
+            report.add("swapped", what, run_id, sequence)
     taken, used = {index for index, _ in moved}, {id(row) for _, row in moved}
     missing = [index for index in missing if index not in taken]
     by_sequence = {row.sequence: row for row in extra if id(row) not in used}
@@ -226,11 +227,11 @@ def name_differences(aligner: Aligner, found: Differences, report: Report, gone:
         del by_sequence[here.sequence]
         used.add(id(here))
         what = "kind, time or content of the event are not those that were written"
-        report.add("edited", events.run(index), events.sequence(index), what)
+        report.add("edited", what, events.run(index), events.sequence(index))
     _name_missing(events, rest, end, len(found.extra) == len(used), report, gone)
     for row in extra:
         if id(row) not in used:
-            report.add("inserted", text_of(row.run_id), row.sequence, "no such event was ever written")
+            report.add("inserted", "no such event was ever written", text_of(row.run_id), row.sequence)
 
 
 def _moved(aligner: Aligner, missing: list[int], extra: list[Row]) -> list[tuple[int, Row]]:
@@ -265,15 +266,15 @@ def _name_missing(
         cut = []  # runs that were removed and happen to be the last
     if cut:
         what = f"the log was cut here: this event and all after it are missing, {len(cut)} in all"
-        report.add("truncated", events.run(cut[0]), events.sequence(cut[0]), what)
+        report.add("truncated", what, events.run(cut[0]), events.sequence(cut[0]))
     for run_id, indices in lost.items():
         if run_id in whole and not cut:
             what = f"the run with its {counted(had[run_id], 'event')} was removed without a record of a deletion"
-            report.add("run_removed", run_id, events.sequence(indices[0]), what)
+            report.add("run_removed", what, run_id, events.sequence(indices[0]))
             continue
         for index in indices:
             if not cut or index < cut[0]:
-                report.add("deleted", run_id, events.sequence(index), "the event is missing")
+                report.add("deleted", "the event is missing", run_id, events.sequence(index))
 
 
 def end_of_missing(events: Events, missing: list[int], end: int | None = None) -> int:
@@ -352,7 +353,7 @@ def reading(report: Report, what: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        report.add("evidence", None, None, f"{what} cannot be read, so not all of it was checked: {error_text(error)}")
+        report.add("evidence", f"{what} cannot be read, so not all of it was checked: {error_text(error)}")
 
 
 def read_own_evidence(connection: sqlite3.Connection) -> OwnEvidence:
@@ -425,7 +426,7 @@ def audit_database(
     Begin a transaction before ``own`` is read: then all is seen at one moment, while the program may go on writing.
     """
     for fault in own.faults:
-        report.add("evidence", None, None, fault)
+        report.add("evidence", fault)
     if keys and own.origin != keys[0].name:
         if own.origin is not None:
             what = f"the database says it is the log {own.origin}, and the public key is that of {keys[0].name}"
@@ -435,8 +436,7 @@ def audit_database(
             report.findings.append(began_again(own.origin, keys, what) if again else unsigned)
         own.origin = keys[0].name
     if own.origin is None:
-        what = "events were not checked: without its public key (--public-key), nothing names the log"
-        report.add("evidence", None, None, what)
+        report.add("evidence", "events were not checked: without its public key (--public-key), nothing names the log")
         return
     if own.covered_from > 1:
         report.findings.append(began_late(own.covered_from))
@@ -446,7 +446,7 @@ def audit_database(
     began = records.proven.get(0, {}).get("covered_from")
     if type(began) is int and began != own.covered_from:
         what = f"evidence_log says that events have evidence from {own.covered_from} on, and the log from {began} on"
-        report.add("evidence", None, None, what)
+        report.add("evidence", what)
     changed = _check_leaves(own, history, report)
     checkpoints, published = _signed(connection, keys, history, report)
     own.signed = max([published, *(each.size for each in checkpoints)])
@@ -461,7 +461,7 @@ def audit_database(
         _check_stored(connection, own, events, found, report)
         _check_indexes(connection, report)
     if changed and report.ok:
-        report.add("evidence", None, None, changed)
+        report.add("evidence", changed)
     elif changed:
         report.notes.append(changed)
     report.deleted_runs = len(records.gone)
@@ -492,7 +492,7 @@ def _check_kept(events: Events, found: Differences, records: "_CheckedRecords", 
     for run_id, number in lost.items():
         if number < had[run_id] or run_id in sealed:
             what = f"of {counted(had[run_id], 'event')} that the erased run kept, {number} are missing"
-            report.add("deleted", run_id, None, what)
+            report.add("deleted", what, run_id)
 
 
 def _check_stored(
@@ -504,9 +504,9 @@ def _check_stored(
     """
     for sequence, run_id in connection.execute(_ODD_EVENTS):
         what = "the event is stored as values of other types, so readers miss it"
-        report.add("edited", text_of(run_id), sequence, what)
+        report.add("edited", what, text_of(run_id), sequence)
     for (position,) in connection.execute(_ODD_LEAVES):
-        report.add("evidence", None, None, f"the leaf at entry {position} is stored as values of other types")
+        report.add("evidence", f"the leaf at entry {position} is stored as values of other types")
     if not report.ok:
         return
     if found.misplaced:
@@ -514,12 +514,12 @@ def _check_stored(
         others = len(found.misplaced) - 1
         more = f", as {counted(others, 'other event does', 'other events do')}" if others else ""
         what = f"the event names another leaf than its own{more}"
-        report.add("evidence", events.run(index), events.sequence(index), what)
+        report.add("evidence", what, events.run(index), events.sequence(index))
     rows = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchall()
     newest = bisect_left(events.positions, len(own.entries))
     if (len(events) or rows) and newest and rows != [(newest,)]:
         what = f"the database does not say that its newest event had the sequence {newest}: the next would get another"
-        report.add("evidence", None, None, what)
+        report.add("evidence", what)
 
 
 @dataclass
@@ -549,7 +549,7 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> _Check
         run_id = history.run(position)
         if run_id is not None:
             if run_id in sealed:
-                report.add("inserted", run_id, None, f"entry {position} comes after the seal of its run")
+                report.add("inserted", f"entry {position} comes after the seal of its run", run_id)
             heads[run_id] = heads.get(run_id, (0, b""))[0] + 1, history.leaf(position)
             continue
         into = report if position < checked.agreed else checked.late
@@ -561,7 +561,7 @@ def _check_records(own: OwnEvidence, history: History, report: Report) -> _Check
             sealed[run] = position
             count, head = heads.get(run, (0, b""))
             if (record.get("events"), record.get("head")) != (count, head.hex()):
-                into.add("evidence", run, None, "the seal of the run does not fit its events")
+                into.add("evidence", "the seal of the run does not fit its events", run)
             continue
         checked.proven[position] = record
         if record.get("kind") == "run.deleted":
@@ -577,10 +577,10 @@ def _check_leaves(own: OwnEvidence, history: History, report: Report) -> str:
         both = range(min(len(there), history.anchored))
         changed = sum(there.leaf(at) != history.leaf(at) or there.run(at) != history.run(at) for at in both)
     if own.gap is not None:
-        report.add("evidence", None, None, f"the leaves of the database have a gap at entry {own.gap}")
+        report.add("evidence", f"the leaves of the database have a gap at entry {own.gap}")
     if own.odd:
         odd = counted(own.odd, "leaf of the database is not a digest", "leaves of the database are not digests")
-        report.add("evidence", None, None, odd)
+        report.add("evidence", odd)
     leaves = counted(changed, "leaf in the database is", "leaves in the database are")
     return f"{leaves} not as published" if changed else ""
 
@@ -606,12 +606,12 @@ class _Records:
                 of = f" of run {str(said['run'])[:80]}" if said.get("run") is not None else ""
                 claims = f"; it now reads {str(said['kind'])[:80]}{of}" if "kind" in said else ""
                 what = f"is not as it was written{claims}"
-            report.add("evidence", None, None, f"the record at entry {position} {what}")
+            report.add("evidence", f"the record at entry {position} {what}")
             return None
         record = read_record(self._own.records[at])
         if self._own.runs[at] != record.get("run"):
             what = f"the record at entry {position} ({record.get('kind')}) is filed under run {self._own.runs[at]}"
-            report.add("evidence", str(record.get("run")), None, what)
+            report.add("evidence", what, str(record.get("run")))
         return record
 
 
@@ -641,10 +641,10 @@ def _signed(
         wrong += checkpoint.size != size
         unlike += not has_root(note, size, peaks)
     if wrong:
-        report.add("unsigned", None, None, f"checkpoints in the database that the key given has not signed: {wrong}")
+        report.add("unsigned", f"checkpoints in the database that the key given has not signed: {wrong}")
     if unlike:
         what = counted(unlike, "checkpoint", "checkpoints")
-        report.add("evidence", None, None, f"{what} in the database with other subtrees than those of the signed root")
+        report.add("evidence", f"{what} in the database with other subtrees than those of the signed root")
     return found, proven
 
 
@@ -668,17 +668,15 @@ def _check_roots(history: History, own: list[Checkpoint], report: Report, progre
                 history.anchored = max(history.anchored, size if outside else 0)
             else:
                 where = "outside of the database" if outside else "in the database"
-                what = f"the checkpoint of {size} entries {where} is signed for another history"
-                report.add("fork", None, None, what)
+                report.add("fork", f"the checkpoint of {size} entries {where} is signed for another history")
         if size < last:
             tree.append(history.leaf(size))
             progress("entries", size)
     for size in sorted(wanted):
         if any(outside for outside, _ in wanted[size]):
-            what = f"a checkpoint says that the log had {size} entries, it has {len(history)}"
-            report.add("rolled_back", None, None, what)
+            report.add("rolled_back", f"a checkpoint says that the log had {size} entries, it has {len(history)}")
         else:
-            report.add("truncated", None, None, f"a checkpoint in the database is signed for {size} entries")
+            report.add("truncated", f"a checkpoint in the database is signed for {size} entries")
     return good
 
 
@@ -763,4 +761,4 @@ def _check_indexes(connection: sqlite3.Connection, report: Report) -> None:
         if table in there:
             for (fault,) in connection.execute(f"PRAGMA integrity_check({table})").fetchmany(_MOST_FAULTS):
                 if fault != "ok":
-                    report.add("evidence", None, None, f"SQLite finds a fault in the table {table}: {fault}")
+                    report.add("evidence", f"SQLite finds a fault in the table {table}: {fault}")

@@ -15,7 +15,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from storage.merkle.formats import NO_LEAF, WRONG_SIGNATURE, Checkpoint, Invalid, PublicKey, Tree, open_note, unpacked
+from storage.merkle.formats import WRONG_SIGNATURE, Checkpoint, Invalid, PublicKey, Tree, open_note, unpacked
 
 CLASSES = {
     "edited": 10,
@@ -77,7 +77,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     more: int = 0
 
-    def add(self, kind: str, run_id: str | None, sequence: int | None, what: str) -> None:
+    def add(self, kind: str, what: str, run_id: str | None = None, sequence: int | None = None) -> None:
         if len(self.findings) < MOST_FINDINGS:
             self.findings.append(Finding(kind, run_id, sequence, what))
         else:
@@ -170,10 +170,6 @@ class Events:
     def leaf(self, index: int) -> bytes:
         at = 32 * self.positions[index]
         return bytes(self.history.leaves[at : at + 32])
-
-    def previous_leaf(self, index: int) -> bytes:
-        before = self.previous[index]
-        return self.leaf(before) if before >= 0 else NO_LEAF
 
     def run(self, index: int) -> str:
         return self.history.runs[self.history.of[self.positions[index]]]
@@ -281,7 +277,7 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
                 if other is not None and other not in others:
                     others.add(other)
                     found = began_again(other, keys, f"{name}, line {number}")
-                    report.add(found.kind, None, None, found.what)
+                    report.add(found.kind, found.what)
                 passed.setdefault(str(error), []).append(number)
                 if str(error) in (WRONG_SIGNATURE, _UNFIT):
                     changed.append(number)
@@ -290,7 +286,7 @@ def read_anchors(anchors: Iterable[tuple[str, Iterable[str]]], keys: Sequence[Pu
             tree = _extend(history, tree, read, report, f"{name}, line {number}")
         # One torn line alone can be the first, which a lost machine has cut.
         if passed and not good and list(passed.items()) != [(_TORN, [1])]:
-            report.add("unsigned", None, None, f"{name}: no line can be trusted: it is of another log, or was changed")
+            report.add("unsigned", f"{name}: no line can be trusted: it is of another log, or was changed")
         _check_order(name, good, changed, report)
         for why, numbers in passed.items():
             first, last = numbers[0], numbers[-1]
@@ -314,11 +310,11 @@ def _check_order(name: str, read: Sequence[tuple[int, AnchorLine]], changed: Seq
         end = max(end, line.checkpoint.size)
     if missing:
         what = f"before line {missing[0][0]} the entries from {missing[0][1]} on are missing; lines are missing at"
-        report.add("anchor", None, None, f"{name}: {what} {counted(len(missing), 'place')}")
+        report.add("anchor", f"{name}: {what} {counted(len(missing), 'place')}")
     for numbers, how in ((changed, "not as published"), (again, "doubled or out of order")):
         if numbers:
             what = f"{counted(len(numbers), 'line')} {how}, the first is line {numbers[0]}"
-            report.add("anchor", None, None, f"{name}: {what}")
+            report.add("anchor", f"{name}: {what}")
 
 
 def _whole_lines(
@@ -334,7 +330,7 @@ def _whole_lines(
     try:
         history.checkpoints.append(open_note(first + "".join(lines), keys))
     except Invalid as error:
-        report.add("unsigned", None, None, f"the checkpoint of {name} cannot be trusted: {error}")
+        report.add("unsigned", f"the checkpoint of {name} cannot be trusted: {error}")
 
 
 def _extend(history: History, tree: Tree, line: AnchorLine, report: Report, name: str) -> Tree:
@@ -360,9 +356,9 @@ def _extend(history: History, tree: Tree, line: AnchorLine, report: Report, name
     elif at is not None and _goes_on(_grown(Tree(), history.leaves[: 32 * line.start]), line, history):
         position = line.start + at // 32
         what = f"{name}: two different histories are signed, from entry {position} on"
-        report.add("fork", history.run(position), None, what)
+        report.add("fork", what, history.run(position))
     else:
-        report.add("evidence", None, None, f"{name}: its leaves are not those that its checkpoint was signed for")
+        report.add("evidence", f"{name}: its leaves are not those that its checkpoint was signed for")
         history.checkpoints.append(line.checkpoint)
     return tree
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_core.errors import BadInput
+from conductor_core.files import flush, write_whole
 from storage.merkle.formats import Checkpoint, PublicKey, note_of, rotation_message
-from storage.privacy import flush, write_new
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -115,7 +115,7 @@ def _write_new(path: Path, origin: str) -> None:
         path.parent.mkdir(exist_ok=True, mode=0o700)
         flush(path.parent.parent)
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    write_new(path, pem + f"log: {origin}\n".encode())
+    write_whole(path, pem + f"log: {origin}\n".encode(), replace=False)
 
 
 def new_key(path: Path, origin: str) -> tuple[SigningKey, dict[str, object]]:

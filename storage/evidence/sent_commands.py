@@ -5,10 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from storage.encoding import StoredRow, stored_rows
 from storage.evidence.history import Report, counted
-from storage.log.commands import SENT, NoProof, proven, read_origin, records_of_no_run, registered
+from storage.log.commands import SENT, NoProof, proven, records_of_no_run, registered
+from storage.log.reading import BadRecord, opened
+from storage.merkle.chain import read_origin
 from storage.merkle.formats import PublicKey, read_record, rotated_keys, text_of
-from storage.privacy import KeyAway, Sealed, Vault, event_place
+from storage.privacy import KeyAway, Vault
 
 _ANSWERED_BY = {
     "approval.granted": "approve",
@@ -20,12 +23,11 @@ _ANSWERED_BY = {
 }
 """The events that answer commands, and which kind each answers; an empty one: all kinds."""
 _ANSWERS = (
-    "SELECT e.run_id, e.sequence, e.kind, e.at_utc, CAST(e.payload AS BLOB) FROM events e "  # noqa: S608  own names
+    "SELECT e.run_id, e.sequence, CAST(e.kind AS BLOB), CAST(e.at_utc AS BLOB), CAST(e.payload AS BLOB) FROM events e "  # noqa: S608  own names
     "LEFT JOIN runs r ON r.run_id = e.run_id WHERE NOT coalesce(r.imported, 0) "
     f"AND e.kind IN ({', '.join(repr(kind) for kind in sorted(_ANSWERED_BY))}) "
     "{} ORDER BY e.sequence"
 )
-_OF_KIND = "SELECT sequence, at_utc, CAST(payload AS BLOB) FROM events WHERE run_id = ? AND kind = ?"
 _ASKED = ("approval.granted", "approval.denied", "tool.returned")
 """The answers that only a command brings about, or, if granted, the run that is resumed."""
 _DECIDED = ("approval.granted", "approval.denied")
@@ -73,7 +75,7 @@ def check(
     for each in given:
         if each.number is None and each.kind in _ASKED and not carried.is_proven(each):
             what = f"the event {each.kind} answers no command, and no run that was resumed had the same granted"
-            report.add("derived", each.run_id, each.sequence, what)
+            report.add("derived", what, each.run_id, each.sequence)
     said: set[tuple[str, int]] = set()
     away = 0
     for stored in _rows(connection, "SELECT id, payload, run_id, kind, at_utc FROM commands {} ORDER BY id", of):
@@ -83,21 +85,21 @@ def check(
         try:
             command = read_record(proven(stored, vault, machines).encode())
             if answer is not None and (wrong := _contradiction(command, answer)):
-                report.add("derived", run_id, answer.sequence, f"{wrong} than command {number} asked for")
+                report.add("derived", f"{wrong} than command {number} asked for", run_id, answer.sequence)
         except KeyAway:
             away += 1
         except NoProof as error:
-            report.add("derived", run_id, None, f"command {number} ({kind}) was not sent by a machine: {error}")
+            report.add("derived", f"command {number} ({kind}) was not sent by a machine: {error}", run_id)
             if answer is not None and answer.kind != "command.refused":
                 what = f"the event {answer.kind} obeys command {number}, which no machine has sent"
-                report.add("derived", run_id, answer.sequence, what)
+                report.add("derived", what, run_id, answer.sequence)
     for (run_id, number), answer in answers.items():
         if (run_id, number) not in said:
             which = f"command {number}, which is gone" if number > 0 else "a command of a number that no command has"
-            report.add("derived", run_id, answer.sequence, f"the event {answer.kind} answers {which}")
+            report.add("derived", f"the event {answer.kind} answers {which}", run_id, answer.sequence)
     for run_id, number in _recorded(connection, of):
         if (run_id, number) not in said and (run_id, number) not in answers:
-            report.add("derived", run_id, None, f"command {number} to the run is on record, and it is gone")
+            report.add("derived", f"command {number} to the run is on record, and it is gone", run_id)
     if away:
         are = counted(away, "command is", "commands are")
         report.notes.append(f"{are} encrypted, and the key is away: not checked")
@@ -170,26 +172,25 @@ class _Carried:
         return {_as_number(event.get("number")): (event.get("of"), event.get("identity")) for event in requests}
 
     def _events(self, run_id: str, kind: str) -> Iterator[dict[str, Any]]:
-        for sequence, at_utc, payload in self._connection.execute(_OF_KIND, (run_id, kind)).fetchall():
-            if event := _event(self._vault, run_id, sequence, kind, text_of(at_utc), payload):
+        for row in stored_rows(self._connection, run_id, only=f"kind = '{kind}'"):
+            if event := _event(self._vault, run_id, row):
                 yield event
 
 
-def _event(vault: Vault, run_id: str, sequence: int, kind: str, at_utc: str, payload: bytes) -> dict[str, Any]:
+def _event(vault: Vault, run_id: str, row: StoredRow) -> dict[str, Any]:
     """Returns what an event says; nothing if its run's key is away or it cannot be read, as other checks say."""
     try:
-        return read_record(vault.open(run_id, event_place(sequence, kind, at_utc), payload))
-    except Sealed:
+        return read_record(opened(row, run_id, vault).payload)
+    except BadRecord:
         return {}
 
 
-def _answer(vault: Vault, run_id: object, sequence: int, kind: str, at_utc: object, payload: bytes) -> _Answer | None:
+def _answer(vault: Vault, run_id: object, sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> _Answer | None:
     """Reads an event that answers a command; None if its run's key is away."""
-    event = _event(vault, text_of(run_id), sequence, kind, text_of(at_utc), payload)
-    if not event:
+    if not (event := _event(vault, text_of(run_id), (sequence, kind, at_utc, payload))):
         return None
     number = None if event.get("command") is None else _as_number(event["command"])
-    return _Answer(text_of(run_id), sequence, kind, number, event)
+    return _Answer(text_of(run_id), sequence, text_of(kind), number, event)
 
 
 def _as_number(value: Any) -> int:

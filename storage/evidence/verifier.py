@@ -17,13 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from storage.evidence.bundle_audit import Verified, audit_bundle, is_bundle, open_bundle, payload_of
-from storage.evidence.database_audit import (
-    NoEvidence,
-    audit_database,
-    open_database,
-    published_size,
-    read_own_evidence,
-)
+from storage.evidence.database_audit import NoEvidence, audit_database, open_database, published_size, read_own_evidence
 from storage.evidence.history import CLASSES, History, Report, began_late, counted, read_anchors
 from storage.merkle.formats import Invalid, PublicKey, error_text, read_key, rotated_keys
 
@@ -256,7 +250,7 @@ def verify(
             if isinstance(covered_from, int) and covered_from > 1:
                 report.findings.append(began_late(covered_from))
     except Invalid as error:
-        report.add("evidence", None, None, f"the bundle cannot be read: {error}")
+        report.add("evidence", f"the bundle cannot be read: {error}")
     return report
 
 
@@ -286,7 +280,7 @@ def verify_database(
     if kept and not history.anchored:
         why = none if not anchors else f"{', '.join(map(str, anchors))}: no checkpoint of this log is in it"
         entries = counted(kept, "entry was", "entries were")
-        report.add("anchor", None, None, f"{why}; the database says that {entries} published")
+        report.add("anchor", f"{why}; the database says that {entries} published")
     report.findings.sort(key=lambda each: each.kind != "begun_again")  # the rest follows from it
     return report
 
@@ -313,16 +307,15 @@ def _published_lines(path: Path, size: int) -> Iterator[str]:
             yield line.decode(errors="replace").replace("\r\n", "\n")
 
 
+_FIGURES = ("verified_events", "unanchored_events", "verified_size", "deleted_runs", "erased_runs")
+
+
 def document(report: Report, run_id: str | None = None, keys: Sequence[PublicKey] = ()) -> dict[str, Any]:
     """Returns the report as ``--json`` prints it. ``keys``: with which it was checked."""
     findings = [each for each in report.findings if run_id is None or each.run_id in (None, run_id)]
     return {
         "ok": not findings,
-        "verified_events": report.verified_events,
-        "unanchored_events": report.unanchored_events,
-        "verified_size": report.verified_size,
-        "deleted_runs": report.deleted_runs,
-        "erased_runs": report.erased_runs,
+        **{name: getattr(report, name) for name in _FIGURES},
         "findings": [
             {"class": each.kind, "run_id": each.run_id, "sequence": each.sequence, "what": each.what}
             for each in findings

@@ -17,7 +17,8 @@ from conductor_core.run.actor import local_actor
 from conductor_core.run.commands import COMMAND, COMMAND_KINDS, Command, SentCommand, Unproven
 from conductor_core.run.trace import ENDED_STATUSES
 from storage.database.connections import Database
-from storage.merkle.chain import add_record
+from storage.encoding import last_number
+from storage.merkle.chain import add_record, read_origin
 from storage.merkle.formats import Invalid, PublicKey, read_key, read_record, text_of, unpacked
 from storage.privacy import KeyAway, Sealed, Vault
 from storage.records import ERASED
@@ -47,12 +48,6 @@ class Signer:
 
     public: PublicKey
     sign: Callable[[bytes], bytes]
-
-
-def read_origin(connection: sqlite3.Connection | sqlite3.Cursor) -> str:
-    """Returns the name of the log. Raises: sqlite3.Error."""
-    row = connection.execute("SELECT CAST(origin AS BLOB) FROM evidence_log").fetchone()
-    return "" if row is None else text_of(row[0])
 
 
 def records_of_no_run(connection: sqlite3.Connection | sqlite3.Cursor) -> dict[int, bytes]:
@@ -135,13 +130,8 @@ def _to_sign(machine: PublicKey, number: int, run_id: str, kind: str, at_utc: st
 
 _POLL_S = 0.1
 _SEND = "INSERT INTO commands (id, run_id, kind, at_utc, payload) VALUES (?, ?, ?, ?, ?)"
-_NEXT = (
-    "SELECT max(coalesce((SELECT max(id) FROM commands), 0), "
-    "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'commands'), 0)) + 1"
-)
-"""An id is never given twice, also after its command was deleted with its run: proofs depend on it."""
 _AFTER = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE id > ? ORDER BY id"
-_OF_RUN = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
+OF_RUN = "SELECT id, payload, run_id, kind, at_utc FROM commands WHERE run_id = ? AND id > ? ORDER BY id"
 
 
 def send(
@@ -157,27 +147,22 @@ def send(
     records, origin = records_of_no_run(cursor), machine.public.name
     if machine.public.line not in registered(records, origin, trusted(records, origin)):
         register(cursor, machine.public, log_key)
-    ((number,),) = cursor.execute(_NEXT)
+    number = last_number(cursor, "commands") + 1
     now = datetime.now(UTC).isoformat()
     payload = prove(machine, number, command.run_id, command.kind, now, command.model_dump_json())
     kept = vault.seal(command.run_id, command_place(command.kind, now), payload)
     cursor.execute(_SEND, (number, command.run_id, command.kind, now, kept))
     add_record(cursor, SENT, command.run_id, command=number)
-    return int(number)
-
-
-def read_commands(
-    connection: sqlite3.Connection, run_id: str, after: int, vault: Vault, trusted: Trusted
-) -> list[SentCommand]:
-    """Returns the commands sent to the run after the command ``after``, in order. Raises: StoreError."""
-    return _sent(connection, connection.execute(_OF_RUN, (run_id, after)).fetchall(), vault, trusted)
+    return number
 
 
 def command_place(kind: str, at_utc: str) -> str:
     return f"command {kind} {at_utc}"
 
 
-def _sent(connection: sqlite3.Connection, rows: Sequence[Stored], vault: Vault, trusted: Trusted) -> list[SentCommand]:
+def read_sent(
+    connection: sqlite3.Connection, rows: Sequence[Stored], vault: Vault, trusted: Trusted
+) -> list[SentCommand]:
     """Reads commands. Leaves out those of a newer version of this program, and those whose run's key is away."""
     if not rows:
         return []
@@ -236,7 +221,7 @@ class CommandWatch:
             try:
                 with self._database.reading() as connection:
                     rows = [] if self._closed else connection.execute(_AFTER, (self._last,)).fetchall()
-                    commands = _sent(connection, rows, self._database.vault, self._trusted)
+                    commands = read_sent(connection, rows, self._database.vault, self._trusted)
                 self._last = rows[-1][0] if rows else self._last
                 for sent in commands:
                     self._listener(sent)

@@ -33,11 +33,11 @@ from conductor_core.run.trace import (
 from conductor_core.workflow.model import Frozen
 from storage import errors
 from storage.encoding import count_of, read_caller, read_count, read_time
-from storage.log.live_runs import changing_columns, fixed_columns
+from storage.log.event_log import changing_columns, fixed_columns
 from storage.log.reading import read_deletion, read_run
 from storage.merkle.formats import text_of
 from storage.privacy import Vault
-from storage.records import ERASED, OF_TOOLS, SEALED_COLUMNS, BatchSummary, RunSummary
+from storage.records import ERASED, SEALED_COLUMNS, BatchSummary, RunSummary
 
 _FROM_EVENTS = ("damage", "named", "conclusion", "answer_key")
 _SUMMARY = [name for name in RunSummary.model_fields if name not in ("usage", "caller", *_FROM_EVENTS)]
@@ -100,9 +100,9 @@ JUDGED: Mapping[Judged, str] = {
 """Which runs a filter by judgements finds. ``noted``: also if the note is on a step."""
 _PAGE = {"before": "sequence < :before", "status": "status = :status"}
 _WAITING = {"status": "asked_for IS NOT NULL"}
-_APPROVALS = "SELECT count(*) FROM runs WHERE asked_for IS NOT NULL AND substr(asked_for, 1, ?) <> ?"
-_ROOT = "SELECT coalesce(conversation_id, run_id) FROM runs WHERE run_id = ?"
-_PLACES = (
+APPROVALS = "SELECT count(*) FROM runs WHERE asked_for IS NOT NULL AND substr(asked_for, 1, ?) <> ?"
+ROOT = "SELECT coalesce(conversation_id, run_id) FROM runs WHERE run_id = ?"
+TURNS = (
     "WITH begun(id) AS (SELECT DISTINCT coalesce(conversation_id, run_id) FROM runs "
     "WHERE run_id IN (SELECT value FROM json_each(?))), turns(begun, run_id, sequence) AS ("
     "SELECT id, run_id, sequence FROM begun CROSS JOIN runs ON runs.conversation_id = id UNION ALL "
@@ -110,13 +110,17 @@ _PLACES = (
     "SELECT run_id, row_number() OVER (PARTITION BY begun ORDER BY sequence), count(*) OVER (PARTITION BY begun) "
     "FROM turns"
 )
-_SPENT = (
+SPENT = (
     "SELECT total(known_usd), sum(input_tokens + output_tokens) FROM runs "
     "WHERE purpose IN (SELECT value FROM json_each(?)) AND created_at_utc >= ?"
 )
 _ENDED = sorted({*ENDED_STATUSES, ERASED})
 _IN_GAPS = "status < ? OR " + "status > ? AND status < ? OR " * (len(_ENDED) - 1) + "status > ?"
-_UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY +sequence"  # noqa: S608  no value in it
+ENDED_BOUNDS = (_ENDED[0], *chain.from_iterable(pairwise(_ENDED)), _ENDED[-1])
+# It looks in the gaps between the statuses of ended runs, so that SQLite uses the index of statuses, and orders by an
+# expression, so that it does not use the index of sequences, with which it would read all runs.
+UNFINISHED = f"SELECT run_id, owner_id FROM runs WHERE {_IN_GAPS} ORDER BY +sequence"  # noqa: S608  no value in it
+"""Id and owner of each run that has not ended, or is of an unknown status, oldest first. Bind ``ENDED_BOUNDS``."""
 _BEGINS = "run_id BETWEEN :prefix AND :prefix || char(1114111)"
 
 
@@ -181,31 +185,6 @@ def read_row(connection: sqlite3.Connection, run_id: str) -> dict[str, Any] | No
     return None if row is None else dict(zip(_SUMMARY, row, strict=True))
 
 
-def read_root(connection: sqlite3.Connection, run_id: str) -> str | None:
-    """Returns the id of the run that began the run's conversation, perhaps this one; None: the run is unknown."""
-    row = connection.execute(_ROOT, (run_id,)).fetchone()
-    return None if row is None else text_of(row[0])
-
-
-def read_places(connection: sqlite3.Connection, run_ids: str) -> dict[str, tuple[int, int]]:
-    """Returns, of those of the runs (ids as a JSON list) that are in a conversation, place and number of its turns."""
-    asked = set(json.loads(run_ids))
-    rows = connection.execute(_PLACES, (run_ids,)).fetchall()
-    return {run_id: (place, count) for run_id, place, count in rows if count > 1 and run_id in asked}
-
-
-def read_spent(connection: sqlite3.Connection, purposes: str, since_utc: str) -> tuple[float, int]:
-    """Returns the USD and the tokens of runs of these purposes (a JSON list) that began since then."""
-    ((usd, tokens),) = connection.execute(_SPENT, (purposes, since_utc))
-    return float(usd), int(tokens or 0)
-
-
-def count_approvals(connection: sqlite3.Connection) -> int:
-    """Returns how many runs wait for an approval, also while other steps of them run."""
-    ((count,),) = connection.execute(_APPROVALS, (len(OF_TOOLS), OF_TOOLS))
-    return int(count)
-
-
 def condition(search: Search, filters: Mapping[str, str] = _FILTERS) -> str:
     """Returns the SQL condition of ``search`` without its page and status. Bind ``vars(search)``."""
     asked = [name for name, value in vars(search).items() if value is not None and value is not False]
@@ -225,14 +204,6 @@ def read_run_ids(connection: sqlite3.Connection, prefix: str, limit: int) -> lis
         if found := [run_id for (run_id,) in connection.execute(query, {"prefix": prefix, "most": limit})]:
             return found
     return []
-
-
-def read_unfinished(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    """Returns id and owner of each run that has not ended, oldest first. A run of an unknown status is one of them."""
-    # The query looks in the gaps between the statuses of ended runs, so that SQLite uses the index of statuses. It
-    # orders by an expression, so that SQLite does not use the index of sequences, with which it would read all runs.
-    bounds = [_ENDED[0], *chain.from_iterable(pairwise(_ENDED)), _ENDED[-1]]
-    return connection.execute(_UNFINISHED, bounds).fetchall()
 
 
 def summary(row: Mapping[str, Any]) -> RunSummary:
@@ -366,7 +337,7 @@ def _row(connection: sqlite3.Connection, run_id: str) -> Row:
 
 
 def _summary_of(trace: RunTrace, row: Row) -> RunSummary:
-    return summary(fixed_columns(trace, _sequence(row)) | changing_columns(trace))
+    return summary(fixed_columns(trace, read_count(row["sequence"])) | changing_columns(trace))
 
 
 def _unreadable(row: Row, filed: RunSummary | None, error: RunUnreadable | StoreDamaged) -> RunSummary:
@@ -374,12 +345,8 @@ def _unreadable(row: Row, filed: RunSummary | None, error: RunUnreadable | Store
     if filed is None and isinstance(error, RunUnreadable) and error.trace is not None:
         filed = _summary_of(error.trace, row)
     if filed is None:
-        filed = RunSummary(run_id=row["run_id"], sequence=_sequence(row))
+        filed = RunSummary(run_id=row["run_id"], sequence=read_count(row["sequence"]))
     return filed.model_copy(update={"status": unreadable_status(error), "damage": str(error)})
-
-
-def _sequence(row: Row) -> int:
-    return sequence if isinstance(sequence := row["sequence"], int) else 0
 
 
 # Sums of a search: runs of each status, their tokens and their cost.
@@ -444,7 +411,6 @@ def read_totals(connection: sqlite3.Connection, search: Search) -> Totals:
     )
 
 
-_BATCH_COLUMNS = ("batch_id", "sequence", "created_at_utc", "name", "size")
 _FIRST_OF_BATCH = (
     "SELECT batch_id, min(sequence) AS sequence, created_at_utc, batch_name AS name, batch_size AS size FROM runs "
     "WHERE batch_id IS NOT NULL GROUP BY batch_id"
@@ -465,21 +431,20 @@ def read_batches(
     narrowed = " AND ".join(condition for condition, value in asked.items() if value is not None) or "true"
     query = f"SELECT * FROM ({_FIRST_OF_BATCH}) WHERE {narrowed} ORDER BY sequence DESC LIMIT :limit"  # noqa: S608  own names
     bound = {"limit": limit, "before": before, "batch": batch, "name": name}
-    found = [dict(zip(_BATCH_COLUMNS, row, strict=True)) for row in connection.execute(query, bound)]
-    counts = _counts(connection, [row["batch_id"] for row in found])
-    return [_batch(row, counts[row["batch_id"]]) for row in found]
-
-
-def _batch(row: dict[str, Any], counted: dict[str, Any]) -> BatchSummary:
-    """Reads what it can of a damaged row, because the batch's runs may be whole and are found by this row."""
-    return BatchSummary(
-        batch_id=text_of(row["batch_id"]),
-        sequence=row["sequence"],
-        created_at_utc=read_time(row["created_at_utc"]),
-        name=text_of(row["name"] or ""),
-        size=read_count(row["size"]) or sum(counted["statuses"].values()),
-        **counted,
-    )
+    rows = connection.execute(query, bound).fetchall()
+    counts = _counts(connection, [row[0] for row in rows])
+    # Of a damaged row what can be read, because the batch's runs may be whole and are found by this row.
+    return [
+        BatchSummary(
+            batch_id=text_of(batch_id),
+            sequence=sequence,
+            created_at_utc=read_time(created_at_utc),
+            name=text_of(name or ""),
+            size=read_count(size) or sum(counts[batch_id]["statuses"].values()),
+            **counts[batch_id],
+        )
+        for batch_id, sequence, created_at_utc, name, size in rows
+    ]
 
 
 def _counts(connection: sqlite3.Connection, ids: list[str]) -> dict[str, dict[str, Any]]:

@@ -20,16 +20,7 @@ from conductor_core.run import trace as folding
 from conductor_core.run.actor import Caller
 from conductor_core.run.events import EVENT, KINDS, VOCABULARY, Event
 from conductor_core.run.trace import RunDamaged, RunKeyAway, RunTooNew, RunTrace, RunUnreadable
-from storage.encoding import (
-    SnapshotRow,
-    StoredRow,
-    fold_digest,
-    read_caller,
-    read_time,
-    snapshot_place,
-    stored_line,
-    stored_rows,
-)
+from storage import encoding
 from storage.merkle.formats import text_of
 from storage.privacy import SEALED, KeyAway, Sealed, Vault, event_place
 from storage.records import ERASED, RawEvent, StoredEvent
@@ -67,11 +58,11 @@ class BadRecord(Exception):
 
 def read_run(connection: sqlite3.Connection, run_id: str, vault: Vault) -> Reading:
     """Reads a run. Raises: UnknownRun, also if it was erased; RunUnreadable, with what can be read of it."""
-    snapshot: SnapshotRow | None = None
+    snapshot: encoding.SnapshotRow | None = None
     with suppress(sqlite3.Error):  # the events may still be whole
         # The snapshot is read first, so that its events are among those read afterwards.
         row = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
-        snapshot = None if row is None else SnapshotRow(*row)
+        snapshot = None if row is None else encoding.SnapshotRow(*row)
     if snapshot is not None and not snapshot.holds():
         snapshot = None
     rows, vocabulary = _rows(connection, run_id)
@@ -79,9 +70,9 @@ def read_run(connection: sqlite3.Connection, run_id: str, vault: Vault) -> Readi
     changed = False
     if snapshot is not None:
         covered = [row for row in rows if row[0] <= snapshot.sequence]
-        digest = hashlib.sha256(b"".join(stored_line(*row) for row in covered))
+        digest = hashlib.sha256(b"".join(encoding.stored_line(*row) for row in covered))
         changed = digest.hexdigest() != snapshot.events_sha256
-        if not changed and snapshot.fold_digest == fold_digest():
+        if not changed and snapshot.fold_digest == encoding.fold_digest():
             with suppress(ValidationError, Sealed):
                 reading = Reading(_trace_of(snapshot, vault), snapshot.sequence, digest)
                 rows = rows[len(covered) :]
@@ -103,7 +94,7 @@ def read_apart(connection: sqlite3.Connection, run_id: str, vault: Vault) -> tup
     row = connection.execute(_SNAPSHOT, (run_id,)).fetchone()
     if row is None:
         return _fold(run_id, rows, None, vocabulary, vault), ""
-    snapshot = SnapshotRow(*row)
+    snapshot = encoding.SnapshotRow(*row)
     whole = snapshot.holds() and isinstance(snapshot.sequence, int)
     covered = [row for row in rows if row[0] <= snapshot.sequence] if whole else []
     if not covered:
@@ -112,7 +103,7 @@ def read_apart(connection: sqlite3.Connection, run_id: str, vault: Vault) -> tup
     reading, wrong = _fold(run_id, covered, None, vocabulary, vault), ""
     if (reading.digest.hexdigest(), covered[-1][0]) != (snapshot.events_sha256, snapshot.sequence):
         wrong = "is of other events"
-    elif snapshot.fold_digest == fold_digest():
+    elif snapshot.fold_digest == encoding.fold_digest():
         try:
             same = _trace_of(snapshot, vault) == reading.trace
         except (ValidationError, Sealed):
@@ -121,12 +112,14 @@ def read_apart(connection: sqlite3.Connection, run_id: str, vault: Vault) -> tup
     return _fold(run_id, rows[len(covered) :], reading, vocabulary, vault), wrong
 
 
-def _trace_of(snapshot: SnapshotRow, vault: Vault) -> RunTrace:
+def _trace_of(snapshot: encoding.SnapshotRow, vault: Vault) -> RunTrace:
     folded = snapshot.trace.encode() if isinstance(snapshot.trace, str) else snapshot.trace
-    return RunTrace.model_validate_json(vault.open(snapshot.run_id, snapshot_place(snapshot.sequence), folded))
+    return RunTrace.model_validate_json(vault.open(snapshot.run_id, encoding.snapshot_place(snapshot.sequence), folded))
 
 
-def _fold(run_id: str, rows: Iterable[StoredRow], reading: Reading | None, vocabulary: int, vault: Vault) -> Reading:
+def _fold(
+    run_id: str, rows: Iterable[encoding.StoredRow], reading: Reading | None, vocabulary: int, vault: Vault
+) -> Reading:
     """Folds the events of ``rows`` into ``reading``. None: the rows begin with the run's first event."""
     for row in rows:
         try:
@@ -134,7 +127,7 @@ def _fold(run_id: str, rows: Iterable[StoredRow], reading: Reading | None, vocab
         except BadRecord as bad:
             so_far = None if reading is None else reading.trace
             raise _unreadable(run_id, bad, so_far, some=so_far is not None) from bad
-        reading.digest.update(stored_line(*row))
+        reading.digest.update(encoding.stored_line(*row))
         reading.sequence = row[0]
     if reading is None:
         raise unknown_run(run_id)
@@ -160,7 +153,7 @@ def read_events(
     """Returns the run's events after ``after``, at most ``limit``, and the fault that cut them short, if any."""
     vocabulary, erased = filed(connection, run_id)
     events: list[StoredEvent] = []
-    for row in () if erased else stored_rows(connection, run_id, after, limit):
+    for row in () if erased else encoding.stored_rows(connection, run_id, after, limit):
         try:
             events.append(StoredEvent(row[0], decode(opened(row, run_id, vault), run_id, vocabulary)))
         except BadRecord as bad:
@@ -173,7 +166,7 @@ def read_raw(
 ) -> list[RawEvent]:
     """Returns the run's events after ``after`` in order, as they were written: what can be decrypted is."""
     found = []
-    for row in stored_rows(connection, run_id, after, limit):
+    for row in encoding.stored_rows(connection, run_id, after, limit):
         try:
             found.append(opened(row, run_id, vault))
         except BadRecord:
@@ -181,7 +174,7 @@ def read_raw(
     return found
 
 
-def opened(row: StoredRow, run_id: str, vault: Vault) -> RawEvent:
+def opened(row: encoding.StoredRow, run_id: str, vault: Vault) -> RawEvent:
     """Returns the event as it was written, decrypted. Raises: BadRecord."""
     raw = raw_event(row)
     if not raw.payload.startswith(SEALED):
@@ -193,7 +186,7 @@ def opened(row: StoredRow, run_id: str, vault: Vault) -> RawEvent:
     return replace(raw, payload=plain)
 
 
-def raw_event(row: StoredRow) -> RawEvent:
+def raw_event(row: encoding.StoredRow) -> RawEvent:
     sequence, kind, at_utc, payload = row
     return RawEvent(sequence, kind.decode("utf-8", "replace"), at_utc.decode("utf-8", "replace"), payload)
 
@@ -213,9 +206,9 @@ def unknown_run(run_id: str) -> UnknownRun:
     return UnknownRun(f"unknown run {run_id!r}; see `conductor runs`")
 
 
-def _rows(connection: sqlite3.Connection, run_id: str) -> tuple[list[StoredRow], int]:
+def _rows(connection: sqlite3.Connection, run_id: str) -> tuple[list[encoding.StoredRow], int]:
     """Returns the events of a run and its vocabulary. Raises: UnknownRun; RunDamaged if there are none."""
-    rows = stored_rows(connection, run_id)
+    rows = encoding.stored_rows(connection, run_id)
     vocabulary, erased = filed(connection, run_id)
     if rows and not erased:
         return rows, vocabulary
@@ -276,8 +269,9 @@ def filed(connection: sqlite3.Connection, run_id: str) -> tuple[int, bool]:
     return row[0] if isinstance(row[0], int) else VOCABULARY, row[1] == ERASED
 
 
-_DELETIONS = "SELECT run_id, deleted_at_utc, actor, door, erased FROM deletions"
-_GONE = "SELECT run_id FROM deletions WHERE NOT erased AND run_id NOT IN (SELECT run_id FROM runs)"
+DELETIONS = "SELECT run_id, deleted_at_utc, actor, door, erased FROM deletions"
+GONE = "SELECT run_id FROM deletions WHERE NOT erased AND run_id NOT IN (SELECT run_id FROM runs)"
+"""The runs that were deleted, not erased, and that no later run has the id of."""
 
 
 @dataclass(frozen=True)
@@ -297,26 +291,15 @@ class Deletion:
         return f"run {self.run_id} {what}{when} (by {self.caller.in_words}){rest}"
 
 
-def read_deletions(connection: sqlite3.Connection, limit: int) -> tuple[list[Deletion], int]:
-    rows = connection.execute(f"{_DELETIONS} ORDER BY id DESC LIMIT ?", (limit,)).fetchall()
-    ((count,),) = connection.execute("SELECT count(*) FROM deletions")
-    return [_deletion(row) for row in rows], count
-
-
 def read_deletion(connection: sqlite3.Connection, run_id: str) -> Deletion | None:
-    row = connection.execute(f"{_DELETIONS} WHERE run_id = ?", (run_id,)).fetchone()
-    return None if row is None else _deletion(row)
+    row = connection.execute(f"{DELETIONS} WHERE run_id = ?", (run_id,)).fetchone()
+    return None if row is None else deletion(row)
 
 
-def read_gone(connection: sqlite3.Connection) -> list[str]:
-    """Returns the runs that were deleted, not erased, and that no later run has the id of."""
-    return [run_id for (run_id,) in connection.execute(_GONE)]
-
-
-def _deletion(row: tuple[object, object, object, object, object]) -> Deletion:
+def deletion(row: tuple[object, object, object, object, object]) -> Deletion:
     run_id, deleted_at_utc, actor, door, erased = row
     try:
-        caller = read_caller(actor, door)
+        caller = encoding.read_caller(actor, door)
     except ValueError:  # damaged
         caller = Caller()
-    return Deletion(text_of(run_id), read_time(deleted_at_utc), caller, bool(erased))
+    return Deletion(text_of(run_id), encoding.read_time(deleted_at_utc), caller, bool(erased))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 
-from storage.merkle.formats import NO_LEAF, event_leaf, record_leaf
+from storage.merkle.formats import NO_LEAF, event_leaf, record_leaf, text_of
 
-_LOG = "SELECT origin, (SELECT coalesce(max(position), -1) + 1 FROM leaves) FROM evidence_log"
+_SIZE = "SELECT coalesce(max(position), -1) + 1 FROM leaves"
 _INSERT = "INSERT INTO leaves (position, run_id, hash, record) VALUES "
 _ROW = "(?, ?, ?, ?)"
 _MOST_ROWS = 64
@@ -32,14 +32,25 @@ def read_chain(connection: sqlite3.Connection | sqlite3.Cursor, run_id: str) -> 
     return RunChain(count, head)
 
 
+def read_size(connection: sqlite3.Connection | sqlite3.Cursor) -> int:
+    """Returns how many entries the log has."""
+    return int(connection.execute(_SIZE).fetchone()[0])
+
+
+def read_origin(connection: sqlite3.Connection | sqlite3.Cursor) -> str:
+    """Returns the name of the log; empty: the database does not say. Raises: sqlite3.Error."""
+    row = connection.execute("SELECT CAST(origin AS BLOB) FROM evidence_log").fetchone()
+    return "" if row is None else text_of(row[0])
+
+
 class Entries:
     """The entries that one transaction of the writer adds to the log. Call ``save`` before it ends."""
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self._cursor = cursor
-        ((origin, size),) = cursor.execute(_LOG)
-        self._origin: bytes = origin.encode()
-        self._next = int(size)
+        self._origin, self._next = read_origin(cursor).encode(), read_size(cursor)
+        if not self._origin:
+            raise ValueError("the table evidence_log is empty")
         self._rows: list[tuple[int, str | None, bytes, str | None]] = []
 
     def add_event(self, run: RunChain, run_id: str, sequence: int, kind: bytes, at_utc: bytes, payload: bytes) -> int:

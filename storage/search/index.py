@@ -18,9 +18,10 @@ from conductor_core.chat.messages import images_in
 from conductor_core.errors import StoreDamaged, StoreError
 from conductor_core.run.events import FINAL_KINDS
 from conductor_core.run.values import label
+from storage import errors
 from storage.database import schema
 from storage.database.connections import Database
-from storage.records import ERASED
+from storage.encoding import has_run
 from storage.search.failures import MOST_SAID
 from storage.search.filters import is_dense, quoted
 from storage.search.reading import Record, read_record
@@ -132,10 +133,10 @@ Change = Callable[[Callable[[sqlite3.Cursor], Any]], Any]
 """Runs a piece of work in a transaction of the writer (``EventLog.change_and_wait``)."""
 
 AT_REST_KINDS = (*sorted(FINAL_KINDS), "run.waiting")
-_AT_REST = f"kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
-_DUE = f"SELECT run_id, max(sequence) FROM events WHERE sequence > ? AND sequence <= ? AND {_AT_REST} GROUP BY run_id"  # noqa: S608  no value in it
-_LAG = (
-    f"SELECT (SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {_AT_REST}), "  # noqa: S608  no value in it
+AT_REST = f"kind IN ({', '.join('?' * len(AT_REST_KINDS))})"
+_DUE = f"SELECT run_id, max(sequence) FROM events WHERE sequence > ? AND sequence <= ? AND {AT_REST} GROUP BY run_id"  # noqa: S608  no value in it
+LAG = (
+    f"SELECT (SELECT count(DISTINCT run_id) FROM events WHERE sequence > ? AND {AT_REST}), "  # noqa: S608  no value in it
     "(SELECT count(*) FROM runs WHERE status IN ('queued', 'running')), "
     "(SELECT count(*) FROM runs WHERE typeof(task) = 'blob'), (SELECT count(*) FROM search_runs WHERE fault <> '')"
 )
@@ -175,7 +176,7 @@ class Lag:
         return ", ".join(parts)
 
 
-def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
+def read_state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
     """Returns up to which event the index goes, and whether words of runs that were taken out may be left in it.
 
     Raises: StoreDamaged if that is not there.
@@ -186,11 +187,6 @@ def _state(reader: sqlite3.Connection | sqlite3.Cursor) -> tuple[int, bool]:
             "the search index does not say how far it goes: build it again with `conductor log search --rebuild`"
         )
     return rows[0][0], bool(rows[0][1])
-
-
-def read_lag(connection: sqlite3.Connection) -> Lag:
-    reached, _ = _state(connection)
-    return Lag(*connection.execute(_LAG, (reached, *AT_REST_KINDS)).fetchall()[0])
 
 
 class Indexer:
@@ -216,7 +212,7 @@ class Indexer:
         Raises: StoreError.
         """
         with self._database.reading() as connection:
-            reached, residue = _state(connection)
+            reached, residue = read_state(connection)
             ((newest,),) = connection.execute("SELECT coalesce(max(sequence), 0) FROM events").fetchall()
         begin, done, at = reached, 0, reached
         stop = stop or threading.Event()
@@ -244,53 +240,47 @@ class Indexer:
             return 0, end  # while a run streams, the index need not be told of each of its events
         indexed = 0
         while True:
-            records: list[tuple[Record, int]] = []
+            records: list[Record] = []
             size, to = 0, end
             while due and size < _MOST_CHARACTERS:
                 run_id, at = due.pop(0)
                 with self._database.reading() as connection:
                     record = read_record(connection, run_id)
                 to = int(at) if due else end
-                records.append((record, to))
+                records.append(record)
                 size += sum(map(len, record.texts))
-            indexed_to = self._put_all(records, reached, to)
-            indexed, reached = indexed + sum(not record.encrypted for record, _ in records), to
+            indexed_to = self._put(records, reached, to)
+            indexed, reached = indexed + sum(not record.encrypted for record in records), to
             if indexed_to != to or to == end:
                 return indexed, indexed_to
-
-    def _put_all(self, records: Sequence[tuple[Record, int]], expected: int, reached: int) -> int:
-        """Takes runs in, each with how far the index then stands, in one transaction, or else each alone: none keeps
-        others out. Returns where the index stands then."""
-        try:
-            return self._put([record for record, _ in records], expected, reached)
-        except StoreError as error:
-            if type(error) is not StoreError or not records:  # the database itself is at fault
-                raise
-            if len(records) == 1:
-                ((record, _),) = records
-                log.warning("run %s is in the search index without its texts: %s", record.run_id, error)
-                bare = Record(record.run_id, record.run, record.newest, fault=f"{NOT_INDEXED}: {error}")
-                return self._put([bare], expected, reached)
-        for record, to in records:
-            indexed_to = self._put_all([(record, to)], expected, to)
-            if indexed_to != to:  # another process is further
-                return indexed_to
-            expected = to
-        return expected
 
     def _put(self, records: Sequence[Record], expected: int, reached: int) -> int:
         """Takes runs in if the index stands at ``expected``. Returns where it stands then."""
 
         def work(cursor: sqlite3.Cursor) -> int:
-            indexed_to, _ = _state(cursor)
-            if indexed_to != expected:
+            indexed_to, _ = read_state(cursor)
+            if indexed_to != expected:  # another process is further
                 return indexed_to
             for record in records:
-                put(cursor, record)
+                self._put_one(cursor, record)
             cursor.execute("UPDATE search_state SET reached = ?", (reached,))
             return reached
 
         return int(self._change(work))
+
+    def _put_one(self, cursor: sqlite3.Cursor, record: Record) -> None:
+        """Takes a run in, or if that fails without its texts: none keeps others out."""
+        cursor.execute("SAVEPOINT run")
+        try:
+            with errors.translated(self._database.path):
+                put(cursor, record)
+        except Exception as error:
+            if isinstance(error, StoreError) and type(error) is not StoreError:  # the database itself is at fault
+                raise
+            cursor.execute("ROLLBACK TO run")
+            log.warning("run %s is in the search index without its texts: %s", record.run_id, error)
+            put(cursor, Record(record.run_id, record.run, record.newest, fault=f"{NOT_INDEXED}: {error}"))
+        cursor.execute("RELEASE run")
 
     def rebuild(self, notify: Callable[[int, int], None] | None = None) -> int:
         """Makes the index again, also where a table of it is gone, and fills it. Returns how many runs are in it.
@@ -323,7 +313,7 @@ def _merge(cursor: sqlite3.Cursor, table: str, pages: int) -> int:
 def put(cursor: sqlite3.Cursor, record: Record) -> None:
     """Takes a run in, in place of what the index has of it, unless it is encrypted or has no events. Call it in a
     transaction of the writer."""
-    if not cursor.execute("SELECT 1 FROM runs WHERE run_id = ? AND status <> ?", (record.run_id, ERASED)).fetchall():
+    if not has_run(cursor, record.run_id):
         return  # deleted or erased since it was read
     forget(cursor, record.run_id)
     if not record.encrypted and record.run:
@@ -356,12 +346,7 @@ def call_rows(record: Record) -> list[tuple[object, ...]]:
             call.at_utc.isoformat(),
             call.of,
             label(call.path),
-            call.agent,
-            call.provider,
-            call.host,
-            call.simulated,
-            call.how,
-            call.ended,
+            *(getattr(call, name) for name in ("agent", "provider", "host", "simulated", "how", "ended")),
             len(call.messages),
             sum(len(images_in(message.content)) for message in call.messages),
             call.usage.input_tokens,

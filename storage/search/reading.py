@@ -16,17 +16,12 @@ from conductor_core.run.egress import CLIENT, Call, calls
 from conductor_core.run.events import Event
 from conductor_core.run.values import Path, label
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-from storage.encoding import StoredRow
+from storage.encoding import StoredRow, stored_rows
 from storage.log import reading
 from storage.privacy import SEALED, Vault
 from storage.search.failures import Kind, Noted, kind_of, loops
 
-_STREAMED = ("plan.delta", "plan.progress", "step.delta", "step.progress")
-_EVENTS = (
-    "SELECT sequence, CAST(ifnull(kind, '') AS BLOB), CAST(ifnull(at_utc, '') AS BLOB), "
-    "CAST(ifnull(payload, '') AS BLOB) FROM events WHERE run_id = ? AND sequence <= ? "
-    "AND (kind IN (?, ?, ?, ?)) = ? ORDER BY sequence"
-)
+_STREAMED = "kind IN ('plan.delta', 'plan.progress', 'step.delta', 'step.progress')"
 
 FIELDS = {
     "task": "the task",
@@ -111,7 +106,7 @@ def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None
 
     ``vault``: None: not if it is encrypted. ``to``: the sequence of the last event that is read.
     """
-    rows: list[StoredRow] = connection.execute(_EVENTS, (run_id, to, *_STREAMED, False)).fetchall()
+    rows = stored_rows(connection, run_id, only=f"sequence <= {to} AND NOT {_STREAMED}")
     vocabulary, _ = reading.filed(connection, run_id)
     record = Record(run_id, rows[0][0] if rows else 0, rows[-1][0] if rows else 0)
     if vault is None and any(row[3].startswith(SEALED) for row in rows):
@@ -129,7 +124,7 @@ def read_record(connection: sqlite3.Connection, run_id: str, vault: Vault | None
     record.calls = _calls(stored)
     # What streamed may show that a call began, and is in traces.
     if any(call.ended == "announced" or call.of == "traces" for _, call in record.calls):
-        streamed = connection.execute(_EVENTS, (run_id, to, *_STREAMED, True)).fetchall()
+        streamed = stored_rows(connection, run_id, only=f"sequence <= {to} AND {_STREAMED}")
         record.calls = _calls(sorted([*stored, *_decoded(record, streamed, vocabulary, vault)], key=itemgetter(0)))
     for at, call in record.calls:
         for text in call.beside:

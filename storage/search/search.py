@@ -12,7 +12,7 @@ from storage.database.connections import Database
 from storage.encoding import read_models
 from storage.log import queries
 from storage.records import RunSummary
-from storage.search import hits, index, ledger, received
+from storage.search import hits, index, ledger
 from storage.search.failures import EVERYTHING, Catalogue, Failure, Narrowed
 from storage.search.filters import FACETS, Facet, Filters, Words, read_words
 from storage.search.hits import Count, Hits, Texts
@@ -38,7 +38,7 @@ class RunSearch(Indexer):
 
     def __init__(self, database: Database, change: Change) -> None:
         super().__init__(database, change)
-        self.receipt = partial(received.receipt, database.reading, database.vault)
+        self.receipt = partial(ledger.receipt, database.reading, database.vault)
         self._stop = threading.Event()
         self._of_events = threading.Lock()
         self._last: tuple[object, sqlite3.Connection] | None = None
@@ -52,30 +52,32 @@ class RunSearch(Indexer):
     def _keep_up(self) -> None:
         reported = ""
         while not self._stop.wait(KEEP_UP_S):
+            fault = ""
             try:
                 self.catch_up(pause_share=1.0, stop=self._stop)
-                reported = ""
-            except StoreError as error:  # the database is gone or locked; a search says how far behind the index is
-                if str(error) != reported:
-                    log.warning("the search index cannot be brought up to date: %s", error)
-                reported = str(error)
-            except Exception as error:  # the thread must go on; what failed may be another run's turn next time
-                if repr(error) != reported:
-                    log.exception("the search index cannot be brought up to date")
-                reported = repr(error)
+            except Exception as error:
+                fault = repr(error)
+                if fault != reported:  # of a StoreError, its message says all
+                    level, trace = (logging.WARNING, None) if isinstance(error, StoreError) else (logging.ERROR, error)
+                    log.log(level, "the search index cannot be brought up to date: %s", error, exc_info=trace)
+            reported = fault
 
     def close(self) -> None:
         self._stop.set()
         if self._keeper is not None:
             self._keeper.join()
         with self._of_events:
-            if self._last is not None:
-                self._last[1].close()
-                self._last = None
+            self._forget_last()
+
+    def _forget_last(self) -> None:
+        if self._last is not None:
+            self._last[1].close()
+            self._last = None
 
     def lag(self) -> Lag:
         with self._reading() as connection:
-            return index.read_lag(connection)
+            reached, _ = index.read_state(connection)
+            return Lag(*connection.execute(index.LAG, (reached, *index.AT_REST_KINDS)).fetchone())
 
     def texts(
         self, typed: str, only: Filters = ALL, field: str | None = None, before: int | None = None, limit: int = 20
@@ -92,12 +94,7 @@ class RunSearch(Indexer):
             runs = len(hits.read_run_ids(connection, only, limit=hits.MOST_COUNTED + 1))
             return Count(texts=0, runs=min(runs, hits.MOST_COUNTED), more=runs > hits.MOST_COUNTED)
 
-    def runs(
-        self,
-        only: Filters = ALL,
-        before: int | None = None,
-        limit: int = 20,
-    ) -> list[RunSummary]:
+    def runs(self, only: Filters = ALL, before: int | None = None, limit: int = 20) -> list[RunSummary]:
         """Returns runs, newest first; ``before``: the ``sequence`` of the last run of the page before."""
         found: list[RunSummary] = []
         with self._reading() as connection:
@@ -182,16 +179,12 @@ class RunSearch(Indexer):
     @contextmanager
     def _afresh(self, words: Words | None, only: Filters, notify: Notify | None = None) -> Iterator[sqlite3.Connection]:
         """Lends an index of the events themselves. The last one is kept until there are other events or questions."""
-        with self._reading() as connection:
-            ((newest, deleted),) = connection.execute(_STATE).fetchall()
-        question = (words, only.model_dump_json(), newest, deleted)
+        question = (words, only.model_dump_json(), *self._database.row(_STATE))
         with self._of_events:
             if self._last is None or self._last[0] != question:
-                if self._last is not None:
-                    self._last[1].close()
-                    self._last = None
+                self._forget_last()
                 vault = self._database.vault
-                self._last = question, received.index_of(self._database.reading, vault, words, only, notify)
+                self._last = question, ledger.index_of(self._database.reading, vault, words, only, notify)
             yield self._last[1]
 
     @contextmanager

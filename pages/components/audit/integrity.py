@@ -20,8 +20,7 @@ from pages.components.audit.query import INTEGRITY, TEMPLATE, AuditQuery, go
 from pages.components.style.figures import panel
 from pages.components.style.formats import ago, html, inert, moment, plural, seconds
 from storage import Store
-from storage.evidence.anchoring import Evidence, evidence_folder
-from storage.evidence.anchors import GitAnchor
+from storage.evidence.anchoring import Evidence, GitAnchor, evidence_folder
 from storage.evidence.checking import CheckedLog, check_own_log, keep_check, last_check, public_key
 from storage.evidence.history import Finding, counted
 

@@ -23,9 +23,8 @@ from pages.components.run_list.table import table as run_table
 from pages.components.style.figures import Figure, agent_dot, colour_name, figure, layout, panel, plain, title
 from pages.components.style.formats import RUN_STATUSES, html, inert, moment, plural, run_status, server_name
 from storage import RunSummary
-from storage.search.ledger import LedgerCall, Receiver, Receivers, Spending
+from storage.search.ledger import LedgerCall, Receipt, Receiver, Receivers, Spending
 from storage.search.reading import FIELDS, Place
-from storage.search.received import Receipt
 
 HEIGHT_PX = 230
 _POOLS_READ = 20

@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pages.components.audit.integrity import last_words, rests_on, state_of, waited, why
-from storage.evidence.anchoring import Evidence
-from storage.evidence.anchors import Witness
+from storage.evidence.anchoring import Evidence, Witness
 from storage.evidence.checking import CheckedLog
 from storage.evidence.history import Finding
 

@@ -375,9 +375,9 @@ def test_a_damaged_row_of_a_whole_run_is_told_from_its_events(
 def test_a_database_in_which_interrupted_runs_cannot_be_found_says_so_in_the_log(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def damaged(_: object) -> None:
+    def damaged(*_: object) -> None:
         raise StoreDamaged("a page is broken")
 
-    monkeypatch.setattr(queries, "read_unfinished", damaged)
+    monkeypatch.setattr(store._database, "rows", damaged)
     assert store.mark_interrupted() == []
     assert caplog.messages == ["interrupted runs cannot be determined: a page is broken"]

@@ -15,7 +15,7 @@ from conductor_core.run.actor import Actor, Caller, local_caller
 from conductor_core.run.service_key import Keys
 from storage import Store, open_store
 from storage.access_log import AccessQuery
-from storage.service_keys import _SPENT
+from storage.endpoint import _SPENT
 from tests.support.command_line import log as main
 from tests.support.damaging import doctor
 from tests.support.run_events import created_otherwise, whole_run

@@ -400,12 +400,6 @@ async def test_a_snapshot_is_made_anew_once_however_often_the_run_is_opened(
     assert [row.run_id for row in made] == ["r1"]
 
 
-async def test_a_feed_may_be_ended_twice(store: Store) -> None:
-    feed = store.log.subscribe("r1")
-    store.log.unsubscribe("r1", feed)
-    store.log.unsubscribe("r1", feed)
-
-
 TEXTS = [
     "NUL \x00 in the middle",
     "\x1b[31mred\x1b[0m\x07\x9b2J",

@@ -78,14 +78,9 @@ def test_a_database_of_before_gets_what_was_added_since_reads_the_same_and_verif
 def test_a_blank_database_and_an_older_one_get_the_same_changes(
     written: Path, path: Path, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def with_notes(cursor: sqlite3.Cursor) -> None:
-        cursor.execute("ALTER TABLE runs ADD COLUMN notes TEXT")
-
-    def without_places(cursor: sqlite3.Cursor) -> None:
-        cursor.execute("DROP INDEX ix_search_places_run")
-
     newer = f"{int(schema.HEAD) + 2:04}"
-    monkeypatch.setattr(schema, "CHANGES", (*schema.CHANGES, with_notes, without_places))
+    added = ("ALTER TABLE runs ADD COLUMN notes TEXT", "DROP INDEX ix_search_places_run")
+    monkeypatch.setattr(schema, "CHANGES", (*schema.CHANGES, *added))
     monkeypatch.setattr(schema, "HEAD", newer)
     for _ in range(2):
         for each in (f"sqlite:///{written}", url):
@@ -100,10 +95,7 @@ def test_a_blank_database_and_an_older_one_get_the_same_changes(
 
 
 def test_a_change_that_fails_leaves_the_database_as_it_was(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(cursor: sqlite3.Cursor) -> None:
-        cursor.execute("ALTER TABLE runs ADD COLUMN notes TEXT")
-        cursor.execute("CREATE TABLE search_state (of TEXT)")
-
+    broken = "ALTER TABLE runs ADD COLUMN notes TEXT\n\nCREATE TABLE search_state (of TEXT)"
     monkeypatch.setattr(schema, "CHANGES", (broken,))
     monkeypatch.setattr(schema, "HEAD", "0018")
     before = declared(written)

@@ -20,8 +20,7 @@ from conductor_core.errors import StoreError
 from storage import Privacy, Store, open_store
 from storage.bundles import verifier_source
 from storage.evidence import anchoring, verifier
-from storage.evidence.anchoring import places_of
-from storage.evidence.anchors import FileAnchor
+from storage.evidence.anchoring import FileAnchor, places_of
 from storage.evidence.database_audit import OwnEvidence, read_own_evidence
 from storage.evidence.history import CLASSES, Report
 from storage.evidence.keys import load_key

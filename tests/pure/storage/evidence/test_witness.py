@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from conductor_core.cli.log_evidence import Doubt, pull
 from storage import open_store
-from storage.evidence import anchors
-from storage.evidence.anchoring import places_of
-from storage.evidence.anchors import FileAnchor
+from storage.evidence import anchoring as anchors
+from storage.evidence.anchoring import FileAnchor, places_of
 from storage.evidence.history import CLASSES
 from storage.evidence.keys import load_key
 from storage.merkle.formats import PublicKey, read_key

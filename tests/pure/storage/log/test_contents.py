@@ -11,7 +11,7 @@ from conductor_core.chat.messages import LoadedImage
 from conductor_core.errors import ContentMissing
 from conductor_core.run.request import RunRequest
 from storage import Store
-from storage.log import live_runs
+from storage.log import event_log as live_runs
 from tests.support.command_line import log as main
 from tests.support.damaging import doctor
 from tests.support.gated_runs import ADA

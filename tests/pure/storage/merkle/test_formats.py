@@ -210,13 +210,13 @@ def test_a_report_says_one_as_one_and_how_many_findings_it_does_not_show() -> No
     report = Report(verified_events=1, verified_size=1)
     assert next(lines(document(report))) == "1 event is as a signed checkpoint says (1 entry)"
     for number in range(MOST_FINDINGS + 2):
-        report.add("edited", "r", number, "it was changed")
+        report.add("edited", "it was changed", "r", number)
     assert (len(report.findings), document(report)["more_findings"]) == (MOST_FINDINGS, 2)
     assert "... and 2 findings more" in lines(document(report))
 
 
 def test_a_forged_name_steers_no_terminal() -> None:
     report = Report()
-    report.add("inserted", "a\nOK: nothing was found\x1b[2J", 1, "it is not in the log")
+    report.add("inserted", "it is not in the log", "a\nOK: nothing was found\x1b[2J", 1)
     first, *_ = lines(document(report))
     assert first == r"INSERTED run a\nOK: nothing was found\x1b[2J event 1: it is not in the log"

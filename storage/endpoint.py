@@ -1,4 +1,4 @@
-"""Service keys in the database, and what the log says of them.
+"""What the endpoint keeps besides runs: service keys, and responses that their client deleted; their runs stay.
 
 Of a key only its SHA-256 is stored. A slow hash protects words that people choose; a key is 256 bits by chance, which
 nobody can guess, whatever a guess costs. Creation and revocation are records of the log with a digest of the row, so
@@ -9,18 +9,20 @@ import hashlib
 import hmac
 import json
 import math
+import re
 import secrets
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from conductor_core.errors import BadInput, StoreDamaged
+from conductor_core.errors import BadInput, StoreDamaged, UnknownRun
 from conductor_core.privacy import masking
+from conductor_core.privacy.masking import one_line
 from conductor_core.run.actor import Caller
 from conductor_core.run.service_key import ServiceKey, check_providers
-from storage.database.connections import Database
-from storage.encoding import caller_columns, caller_fields, read_caller, read_time
+from storage.database.connections import Change, Database
+from storage.encoding import add_rows, caller_columns, caller_fields, has_run, read_caller, read_time, row_digest
 from storage.merkle.chain import add_record
 
 PREFIX = "ci-"
@@ -32,22 +34,12 @@ FIXED = (
 )  # fmt: skip
 """The columns of ``service_keys`` that never change."""
 _COLUMNS = ", ".join((*FIXED, "revoked_at_utc"))
-_INSERT = f"INSERT INTO service_keys ({', '.join(FIXED)}) VALUES ({', '.join(f':{name}' for name in FIXED)})"  # noqa: S608  own names
-_OF_KEY = "json_valid(actor) AND json_extract(actor, '$.kind') = 'service' AND json_extract(actor, '$.id') = ?"
+OF_KEY = "json_valid(actor) AND json_extract(actor, '$.kind') = 'service' AND json_extract(actor, '$.id') = ?"
 """Runs of a key, in the words of the index ``ix_runs_service``."""
-_SPENT = f"SELECT total(known_usd), sum(input_tokens + output_tokens) FROM runs WHERE {_OF_KEY} AND created_at_utc >= ?"  # noqa: S608  own text
-_LAST = f"SELECT max(created_at_utc) FROM runs WHERE {_OF_KEY}"  # noqa: S608  own text
+_SPENT = f"SELECT total(known_usd), sum(input_tokens + output_tokens) FROM runs WHERE {OF_KEY} AND created_at_utc >= ?"  # noqa: S608  own text
+_LAST = f"SELECT max(created_at_utc) FROM runs WHERE {OF_KEY}"  # noqa: S608  own text
 MOST_USD, MOST_NUMBER = 1e9, 10**12
 _MOST_NAMES, _LONGEST = 100, 200
-
-Change = Callable[[Callable[[sqlite3.Cursor], str | None]], str | None]
-"""Runs a piece of work in a transaction of the writer (``EventLog.change_and_wait``)."""
-
-
-def row_digest(row: Mapping[str, object]) -> str:
-    """Returns the digest of the columns of a key that never change; its record in the log has it."""
-    values = [row.get(name) for name in FIXED]
-    return hashlib.sha256(json.dumps(values, default=repr).encode()).hexdigest()
 
 
 def _digest(key: str) -> str:
@@ -60,9 +52,8 @@ class ServiceKeys:
     All methods raise StoreError.
     """
 
-    def __init__(self, database: Database, change: Change, written: Callable[[int], None]) -> None:
-        """``written``: is told how many entries of the log have become durable."""
-        self._database, self._change, self._written = database, change, written
+    def __init__(self, database: Database, change: Change) -> None:
+        self._database, self._change = database, change
 
     def create(
         self,
@@ -82,11 +73,12 @@ class ServiceKeys:
         _check_limit("requests per minute", requests_per_minute, 1, MOST_NUMBER)
         limits: dict[str, Any] = {
             "models": None if models is None else _names("model", models),
-            "excluded_providers": _providers(excluded_providers),
+            "excluded_providers": _names("provider", excluded_providers),
             "usd_per_day": None if usd_per_day is None else float(usd_per_day),
             "tokens_per_day": tokens_per_day,
             "requests_per_minute": requests_per_minute,
         }
+        check_providers(limits["excluded_providers"])
         key_id, now_utc = f"key-{secrets.token_hex(8)}", datetime.now(UTC)
         key = ServiceKey(id=key_id, name=_name(name), created_at_utc=now_utc, created_by=caller, **limits)
         text = PREFIX + secrets.token_urlsafe(32)
@@ -101,8 +93,8 @@ class ServiceKeys:
         def insert(cursor: sqlite3.Cursor) -> str | None:
             if _ids(cursor, key.name):
                 return f"a key named {key.name!r} exists: revoke it first, or choose another name"
-            cursor.execute(_INSERT, row)
-            add_record(cursor, CREATED, None, **said, row_sha256=row_digest(row))
+            add_rows(cursor, "service_keys", row)
+            add_record(cursor, CREATED, None, **said, row_sha256=row_digest(row, FIXED))
             return None
 
         self._changed(insert)
@@ -135,15 +127,13 @@ class ServiceKeys:
         return self._read("1 ORDER BY created_at_utc, id")
 
     def any(self) -> bool:
-        with self._database.reading() as connection:
-            return connection.execute("SELECT 1 FROM service_keys LIMIT 1").fetchone() is not None
+        return self._database.row("SELECT 1 FROM service_keys LIMIT 1") is not None
 
     def find(self, key: str) -> ServiceKey | None:
         # It is looked for by its digest: how far that agrees with another tells nothing of any key.
         digest = _digest(key)
-        with self._database.reading() as connection:
-            query = "SELECT id, digest FROM service_keys WHERE digest = ? AND revoked_at_utc IS NULL"
-            row = connection.execute(query, (digest,)).fetchone()
+        query = "SELECT id, digest FROM service_keys WHERE digest = ? AND revoked_at_utc IS NULL"
+        row = self._database.row(query, (digest,))
         if row is None or not hmac.compare_digest(str(row[1]).encode(errors="replace"), digest.encode()):
             return None
         return self.current(str(row[0]))
@@ -152,25 +142,19 @@ class ServiceKeys:
         return next(iter(self._read("id = ? AND revoked_at_utc IS NULL", key_id)), None)
 
     def spent_today(self, key_id: str) -> tuple[float, int]:
-        today = datetime.now(UTC).date().isoformat()
-        with self._database.reading() as connection:
-            ((usd, tokens),) = connection.execute(_SPENT, (key_id, today))
+        usd, tokens = self._database.row(_SPENT, (key_id, datetime.now(UTC).date().isoformat()))
         return float(usd), int(tokens or 0)
 
     def last_used(self, key_id: str) -> datetime | None:
         """Returns when the key's newest run was created; None: it has none."""
-        with self._database.reading() as connection:
-            ((newest,),) = connection.execute(_LAST, (key_id,))
-        return read_time(newest)
+        return read_time(self._database.row(_LAST, (key_id,))[0])
 
     def _changed(self, work: Callable[[sqlite3.Cursor], str | None]) -> None:
         if (refusal := self._change(work)) is not None:
             raise BadInput(refusal)
-        self._written(1)
 
     def _read(self, where: str, *bound: str) -> tuple[ServiceKey, ...]:
-        with self._database.reading() as connection:
-            rows = connection.execute(f"SELECT {_COLUMNS} FROM service_keys WHERE {where}", bound).fetchall()  # noqa: S608  own text
+        rows = self._database.rows(f"SELECT {_COLUMNS} FROM service_keys WHERE {where}", bound)  # noqa: S608  own text
         try:
             return tuple(_key(dict(zip((*FIXED, "revoked_at_utc"), row, strict=True))) for row in rows)
         except (ValueError, TypeError, RecursionError) as error:
@@ -214,12 +198,43 @@ def _names(what: str, given: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _providers(given: Sequence[str]) -> tuple[str, ...]:
-    names = _names("provider", given)
-    check_providers(names)
-    return names
-
-
 def _check_limit(what: str, limit: float | None, least: int, most: float) -> None:
     if limit is not None and not (math.isfinite(limit) and least <= limit <= most):
         raise BadInput(f"{what}: expected {least} to {most:,.0f}")
+
+
+DELETED = "response.deleted"
+"""The kind of their records."""
+_IS_DELETED = "SELECT 1 FROM deleted_responses WHERE response_id = ?"
+RESPONSE_COLUMNS = ("response_id", "run_id", "at_utc", "actor", "door")
+_ID = re.compile(r"resp_([0-9a-f]{12})([0-9a-f]{16})_\d{1,6}")
+
+
+class DeletedResponses:
+    """The deleted responses of one database. Any thread may use it. All methods raise StoreError."""
+
+    def __init__(self, database: Database, change: Change) -> None:
+        self._database, self._change = database, change
+
+    def deleted(self, response_id: str) -> bool:
+        return self._database.row(_IS_DELETED, (response_id,)) is not None
+
+    def delete(self, response_id: str, caller: Caller) -> None:
+        """Notes, on record, that ``caller`` deleted the response. Raises: UnknownRun if there is no run of it."""
+        found = _ID.fullmatch(response_id)
+        run_id = "" if found is None else f"{found[1]}-{found[2]}"
+        now, (actor, door) = datetime.now(UTC).isoformat(), caller_columns(caller)
+        row = {"response_id": response_id, "run_id": run_id, "at_utc": now, "actor": actor, "door": door}
+
+        def insert(cursor: sqlite3.Cursor) -> bool:
+            """Returns whether a run has this response."""
+            if not has_run(cursor, run_id):
+                return False
+            if cursor.execute(_IS_DELETED, (response_id,)).fetchone() is None:
+                add_rows(cursor, "deleted_responses", row)
+                said = {"response": response_id, "at_utc": now, "row_sha256": row_digest(row, RESPONSE_COLUMNS)}
+                add_record(cursor, DELETED, run_id, **said, **caller_fields(caller))
+            return True
+
+        if not self._change(insert):
+            raise UnknownRun(f"no run in this database has the response {one_line(response_id, limit=80)}")
