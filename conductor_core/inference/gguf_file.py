@@ -114,6 +114,18 @@ def memory_bytes(header: GgufHeader, context: int) -> int:
     )
 
 
+MOST_CONTEXT, LEAST_CONTEXT = 16_384, 4_096
+"""Tokens of prompt and answer together: as many as the model has and memory holds between these."""
+
+
+def choose_context(header: GgufHeader, free_bytes: int | None) -> tuple[int, int]:
+    """Returns how many tokens prompt and answer may have, and the memory that takes, be it free or not."""
+    context = min(header.context or LEAST_CONTEXT, MOST_CONTEXT)
+    while (needed := memory_bytes(header, context)) > (free_bytes or needed) and context // 2 >= LEAST_CONTEXT:
+        context //= 2
+    return context, needed
+
+
 def read_header(path: Path) -> GgufHeader:
     """Reads the beginning of a GGUF file. Raises: GgufFault."""
     try:
