@@ -1,8 +1,7 @@
-"""How quick models are on this machine, kept on disk: measured before they are downloaded, and of late.
+"""How quick models are on this machine, measured before they are downloaded and kept on disk.
 
-``Paces`` measures each model once. ``recent_paces`` has how quick each local Conductor was of late, for estimates after
-a restart. It imports no torch until something is measured. ``CONDUCTORS`` and ``SMALL_WORKERS`` are models of the hub
-that people will want to try: their sizes and licences are known before anything is downloaded.
+``Paces`` measures each model once, and imports no torch until then. ``CONDUCTORS`` and ``SMALL_WORKERS`` are models of
+the hub that people will want to try: their sizes and licences are known before anything is downloaded.
 """
 
 import hashlib
@@ -22,7 +21,6 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from conductor_core.files import private_folder, write_whole
-from conductor_core.inference.generation import RecentPace
 from conductor_core.inference.hardware import accelerator_memory, most_threads, place
 
 log = logging.getLogger(__name__)
@@ -128,11 +126,6 @@ class Kept(Generic[V]):
                 return self._values.validate_json(file.read(_MOST_BYTES))
         except (OSError, ValidationError):
             return self._refused
-
-
-def recent_paces(folder: Path) -> Kept[RecentPace]:
-    """Returns how quick models were of late, as ``folder`` has it."""
-    return Kept(folder / "paces.json", TypeAdapter(dict[str, RecentPace]))
 
 
 # Measurements.
