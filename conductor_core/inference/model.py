@@ -6,7 +6,6 @@ Only one thread at a time may use a ``LoadedModel`` (``shared.SharedModel`` sees
 import copy
 import inspect
 import itertools
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,8 +45,6 @@ from conductor_core.inference.source import ModelFiles
 
 PREFILL_CHUNK = 256
 """Tokens that the model reads in one pass. With 512 it reads 3 % more quickly, and takes twice as long to stop."""
-THREADS_KEPT_S = 10.0
-"""A machine that was idle may be busy by the next call; too many threads then cost far more than a trial (25 ms)."""
 KEPT_GRAMMARS = 128
 KEPT_PREFIXES = 4
 
@@ -270,8 +267,7 @@ class LoadedModel:
         self.files = files
         self.placement = _available(place(files.parameters))
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        self._threads_chosen_at = -THREADS_KEPT_S
-        self.choose_threads()
+        use_threads(files.parameters)
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 files.folder, trust_remote_code=False, local_files_only=True
@@ -300,12 +296,6 @@ class LoadedModel:
         self._grammars = Grammars.of(
             self.tokenizer, self.vocabulary.size, sorted(self.vocabulary.stop_ids), KEPT_GRAMMARS
         )
-
-    def choose_threads(self) -> None:
-        """torch counts threads per calling thread: this must run where the model is used."""
-        if time.monotonic() - self._threads_chosen_at >= THREADS_KEPT_S:
-            torch.set_num_threads(1 if self.files.parameters < SMALL_PARAMETERS else idle_threads())
-            self._threads_chosen_at = time.monotonic()
 
     # -- text and tokens -------------------------------------------------------------------------------------------
 
@@ -373,7 +363,6 @@ class LoadedModel:
 
         Raises: Interrupted, before the next part of a pass, once ``cancelled``; PromptTooLong; InferenceError.
         """
-        self.choose_threads()
         ids, static = self.encode(generation)
         room = self.context_tokens - len(ids)
         if room < 1:
@@ -466,6 +455,11 @@ class LoadedModel:
             self._look()
 
 
+def use_threads(parameters: int) -> None:
+    """Lets torch use as many threads as help a model of so many parameters, in the thread that calls this."""
+    torch.set_num_threads(1 if parameters < SMALL_PARAMETERS else idle_threads())
+
+
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     """Returns the tokens that end an answer: the generation config may name several, the tokenizer one more."""
     named = model.generation_config.eos_token_id
@@ -518,7 +512,7 @@ def trial(
 
     passed()
     placement = place(parameters)
-    torch.set_num_threads(1 if parameters < SMALL_PARAMETERS else idle_threads())
+    use_threads(parameters)
 
     def build(layers: int) -> Any:
         return _model(kind, config, layers, placement.dtype)
