@@ -242,8 +242,8 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
     folder = expand_path(settings.conductor)
     if settings.conductor != TINY and is_folder(folder):
         options.append(_downloaded(settings.conductor, folder))
-    for folder in models_folders(settings):
-        options.append(_downloaded(str(folder), folder))
+    for config in sorted(settings.models_folder.glob("*/config.json")):
+        options.append(_downloaded(str(config.parent), config.parent))
     options += [_of_file(each.title, each) for each in found_files(settings).files if not each.is_adapter]
     for hub_id in CONDUCTORS:
         model_folder = local_folder(hub_id)
@@ -260,11 +260,6 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
 def found_files(settings: Settings) -> Found:
     """Looks for the GGUF files of this machine."""
     return find_files(settings.models_folder, hub_cache())
-
-
-def models_folders(settings: Settings) -> list[Path]:
-    """Returns the model folders that somebody has put into ``models/`` of the data folder, sorted by name."""
-    return sorted(config.parent for config in settings.models_folder.glob("*/config.json"))
 
 
 def listed_option(ref: str, settings: Settings) -> ConductorOption:

@@ -15,7 +15,6 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -390,17 +389,10 @@ def _without_system(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return others
 
 
-_MOST_SERVERS = 256
-_refusals: OrderedDict[tuple[str, str], Refusals] = OrderedDict()
-
-
-def refusals_of(url: str, model: str) -> Refusals:
+@functools.lru_cache(256)
+def refusals_of(_url: str, _model: str) -> Refusals:
     """Returns what this process has learnt of a model of a server."""
-    found = _refusals.setdefault((url, model), Refusals())
-    _refusals.move_to_end((url, model))
-    if len(_refusals) > _MOST_SERVERS:
-        _refusals.popitem(last=False)
-    return found
+    return Refusals()
 
 
 class Exchange:

@@ -84,12 +84,13 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         self, session: aiohttp.ClientSession, request: httpx2.Request, connection: SimpleNamespace
     ) -> aiohttp.ClientResponse:
         """Sends a request, and sets ``connection.reused`` if it went over a kept connection."""
-        timeouts = request.extensions.get("timeout", {})
+        timeouts, body = request.extensions.get("timeout", {}), await request.aread()
         return await session.request(
             request.method,
             yarl.URL(str(request.url), encoded=True),
             headers=request.headers.multi_items(),
-            data=_payload(await request.aread()),
+            # A large body is sent in pieces, so that it does not hold up the loop.
+            data=(body if len(body) < _LARGE_BYTES else io.BytesIO(body)) or None,
             allow_redirects=False,
             proxy=self._proxy_of(request.url),
             timeout=aiohttp.ClientTimeout(
@@ -123,11 +124,6 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         if not proxy.lower().startswith(("http://", "https://")):
             raise httpx2.ProxyError("only http and https proxies are supported")
         return proxy
-
-
-def _payload(body: bytes) -> bytes | io.BytesIO | None:
-    """Returns a body as aiohttp sends it in pieces, so that a large one does not hold up the loop."""
-    return (body if len(body) < _LARGE_BYTES else io.BytesIO(body)) or None
 
 
 async def _note_reuse(
