@@ -53,7 +53,7 @@ def _own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_servers() -> None:
     """What one test's server refuses is not remembered of the next server on its port."""
     client.refusals_of.cache_clear()
 
