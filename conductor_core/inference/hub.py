@@ -33,7 +33,7 @@ from conductor_core.files import FileLock, is_locked, write_whole
 from conductor_core.inference.found import cached_gguf, files_of_tag, parts_of, tags_of
 from conductor_core.inference.generation import ModelUnavailable, Unreachable
 from conductor_core.inference.llama import end_all_of
-from conductor_core.inference.shared import release
+from conductor_core.inference.shared import is_held, release
 from conductor_core.inference.source import GGUF_REF, HUB_ID, cache_folder, holds_a_model
 
 SPARE_BYTES = 200_000_000
@@ -418,6 +418,8 @@ def remove(hub_id: str) -> int:
     folder = _folder(hub_id)
     if not release(hub_id):
         raise ModelInUse(f"{hub_id} is writing at this moment: wait until it is done, or cancel the run")
+    if any(map(is_held, (folder / "snapshots").glob("*"))):
+        raise ModelInUse(f"another program on this machine has {hub_id} in memory: end it, or wait until it is idle")
     return _delete(hub_id, folder)
 
 

@@ -12,10 +12,11 @@ import time
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conductor_core.chat.progress import Progress, watcher
-from conductor_core.files import expand_path, is_folder
+from conductor_core.files import FileLock, expand_path, is_folder, is_locked
 from conductor_core.inference.generation import (
     Call,
     Done,
@@ -78,6 +79,7 @@ class SharedModel:
         self.idle_s: float | None = None
         self._used_s = time.monotonic()
         self._idle = IdleTimer(self._leave_if_idle)
+        self._in_use: FileLock | None = None
         self._calls: list[Call] = []  # those that wait, and the one that is answered
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
 
@@ -191,7 +193,12 @@ class SharedModel:
             if not waiting():
                 raise Interrupted
             start = time.perf_counter()
-            self.loaded = LoadedModel(files, notify, cancelled=lambda: not waiting())
+            self._in_use = hold(files.folder)
+            try:
+                self.loaded = LoadedModel(files, notify, cancelled=lambda: not waiting())
+            finally:
+                if self.loaded is None:
+                    self._drop()
             self.load_s = time.perf_counter() - start
             return self.loaded
 
@@ -201,11 +208,39 @@ class SharedModel:
             return False
         if self.loaded is not None:
             log.info("%s leaves memory", self.ref)
-        self.loaded = None
+        self._drop()
         return True
+
+    def _drop(self) -> None:
+        self.loaded = None
+        if self._in_use is not None:
+            self._in_use.close()
+            self._in_use = None
 
     def _leave_if_idle(self) -> None:
         with _models_lock:
             left = self._leave()
         if left:
             gc.collect()  # a model's parts hold each other
+
+
+# Models in memory are marked for all processes of this machine: nobody deletes the files under them. The mark is a
+# shared lock on the model's ``config.json``, which the kernel drops when a process dies.
+
+
+def hold(folder: Path) -> FileLock | None:
+    """Marks the model until the lock is closed. None where the files may not be written: nobody can delete them."""
+    try:
+        lock = FileLock(folder / "config.json")
+    except OSError as error:
+        log.info("%s is not marked as in use: %s", folder, error)
+        return None
+    if lock.try_acquire(shared=True):
+        return lock
+    lock.close()
+    return None
+
+
+def is_held(folder: Path) -> bool:
+    """Tells whether any process has the model in memory."""
+    return (folder / "config.json").is_file() and is_locked(folder / "config.json")
