@@ -288,8 +288,7 @@ class _Tensor:
         """Returns the bytes of its data; 0 if its type is newer than this program."""
         from gguf.constants import GGML_QUANT_SIZES  # numpy comes with it: 0.2 s
 
-        sizes: Mapping[int, tuple[int, int]] = GGML_QUANT_SIZES  # its keys are whole numbers with names
-        block, size = sizes.get(self.kind, (1, 0))
+        block, size = next((sizes for kind, sizes in GGML_QUANT_SIZES.items() if kind == self.kind), (1, 0))
         return prod(self.shape) // block * size
 
 
