@@ -1,7 +1,6 @@
 """Shared by all layers: no test reaches anything but loopback, and none touches the user's own data or keys."""
 
 import os
-from collections import OrderedDict
 from pathlib import Path
 from random import Random
 
@@ -54,9 +53,9 @@ def _own_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_servers() -> None:
     """What one test's server refuses is not remembered of the next server on its port."""
-    monkeypatch.setattr(client, "_refusals", OrderedDict())
+    client.refusals_of.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from conductor_core.errors import UnknownConductor
 from conductor_core.files import expand_path, is_file, is_folder, is_there
 from conductor_core.inference.found import OWNERS, Found, FoundFile, by_title, cached_gguf, described, find_files
 from conductor_core.inference.generation import ModelUnavailable
-from conductor_core.inference.gguf_file import memory_bytes
+from conductor_core.inference.gguf_file import choose_context
 from conductor_core.inference.hardware import Memory, free_ram_bytes, place, ram_bytes
 from conductor_core.inference.pace import CONDUCTORS
 from conductor_core.inference.small_base import TITLE
@@ -242,8 +242,8 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
     folder = expand_path(settings.conductor)
     if settings.conductor != TINY and is_folder(folder):
         options.append(_downloaded(settings.conductor, folder))
-    for folder in models_folders(settings):
-        options.append(_downloaded(str(folder), folder))
+    for config in sorted(settings.models_folder.glob("*/config.json")):
+        options.append(_downloaded(str(config.parent), config.parent))
     options += [_of_file(each.title, each) for each in found_files(settings).files if not each.is_adapter]
     for hub_id in CONDUCTORS:
         model_folder = local_folder(hub_id)
@@ -260,11 +260,6 @@ def list_conductors(settings: Settings) -> list[ConductorOption]:
 def found_files(settings: Settings) -> Found:
     """Looks for the GGUF files of this machine."""
     return find_files(settings.models_folder, hub_cache())
-
-
-def models_folders(settings: Settings) -> list[Path]:
-    """Returns the model folders that somebody has put into ``models/`` of the data folder, sorted by name."""
-    return sorted(config.parent for config in settings.models_folder.glob("*/config.json"))
 
 
 def listed_option(ref: str, settings: Settings) -> ConductorOption:
@@ -336,10 +331,6 @@ def _is_file(model: str) -> bool:
     return is_file(expand_path(model)) or model.partition("#")[0].casefold().endswith(".gguf")
 
 
-_CONTEXTS = (16_384, 8_192, 4_096)
-"""The contexts with which ``inference.llama`` runs a file: the first for which memory is free."""
-
-
 def _of_file(ref: str, file: FoundFile) -> ConductorOption:
     header, memory = file.header, Memory("cpu", ram_bytes(), "RAM")
     said: dict[str, Any] = {"ref": ref, "name": file.title, "model": str(file.path), "owner": OWNERS[file.owner]}
@@ -347,10 +338,7 @@ def _of_file(ref: str, file: FoundFile) -> ConductorOption:
     fault = file.fault or (f"{file.name} is an adapter of a model, not a model" if file.is_adapter else "")
     if header is None or fault:
         return ConductorOption(downloaded=not fault, runnable=False, reason=fault, **said)
-    contexts = sorted({min(each, header.context or each) for each in _CONTEXTS}, reverse=True)
-    needs = [memory_bytes(header, each) for each in contexts]
-    free = free_ram_bytes() or memory.total_bytes
-    needed = next((each for each in needs if each <= free), needs[-1])
+    _, needed = choose_context(header, free_ram_bytes() or memory.total_bytes)
     fits = memory.holds(needed)
     reason = f"Runs on {memory.label} in {header.quantisation}."
     if not fits:

@@ -174,11 +174,6 @@ def _own_prompt(file: Path) -> str:
 # Conductors by name.
 
 
-def conductors_files(settings: Settings) -> list[Path]:
-    """Returns the conductors files of the data folder, sorted by name."""
-    return sorted(file for file in settings.conductors_folder.glob("*.toml") if file.is_file())
-
-
 def listed(settings: Settings) -> tuple[dict[str, ConductorSpec], list[str]]:
     """Returns all Conductors of the data folder by the name of each, and the faults of files that cannot be read."""
     found: dict[str, ConductorSpec] = {}
@@ -232,7 +227,7 @@ def _of_file(file: Path, specs: tuple[ConductorSpec, ...], name: str) -> Conduct
 def _read(settings: Settings) -> tuple[list[tuple[Path, ConductorSpec]], list[ConductorsInvalid]]:
     specs: list[tuple[Path, ConductorSpec]] = []
     faults: list[ConductorsInvalid] = []
-    for file in conductors_files(settings):
+    for file in sorted(filter(Path.is_file, settings.conductors_folder.glob("*.toml"))):
         try:
             specs += [(file, spec) for spec in load_conductors_file(file, settings.key_variables)]
         except ConductorsInvalid as fault:

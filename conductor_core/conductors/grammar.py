@@ -25,9 +25,8 @@ SUBTASKS = "subtasks = ["
 ACCESS = "access_list = ["
 
 _GROUP = re.compile(r"^task_head(\d+) ::=", re.MULTILINE)
-_ORDINAL = re.compile(r"\d+")
-_REASONING_CHARACTERS = 500
-_INSTRUCTION_CHARACTERS = 800
+_THOUGHT, _CHARACTERS = "{1,500}", "{0,800}"
+"""How long the reasoning and one instruction may be: a lost model would else write on up to its limit of tokens."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,6 @@ class PlanShape:
             kind of task, of which all instructions then speak, and who does what, at most ``max_steps`` agents.
         recursion: whether the Conductor's own ordinal is among ``choices``, as the last. With ``phrases`` another round
             is then spoken of to the Conductor alone, and it can only be the last step, which reads an earlier one.
-        bounded: whether the grammar itself bounds the length of free text, where no ``PlanBudget`` can. Counting
-            characters costs milliseconds a token instead of microseconds.
     """
 
     choices: tuple[int, ...]
@@ -56,7 +53,6 @@ class PlanShape:
     task_first: bool = False
     phrases: str = ""
     recursion: bool = False
-    bounded: bool = False
 
 
 def choices_of(names: Sequence[str | None], *, recursion: bool) -> tuple[int, ...]:
@@ -68,14 +64,12 @@ def choices_of(names: Sequence[str | None], *, recursion: bool) -> tuple[int, ..
 @lru_cache(maxsize=64)
 def plan_grammar(shape: PlanShape) -> str:
     """Returns the grammar in GBNF; it starts with the rule ``root``."""
-    thoughts = f"{{1,{_REASONING_CHARACTERS}}}" if shape.bounded else "+"
-    characters = f"{{0,{_INSTRUCTION_CHARACTERS}}}" if shape.bounded else "*"
     workers = shape.choices[:-1] if _held_back(shape) else shape.choices
     rules = [
-        f"root ::= {' | '.join(_openings(shape, thoughts))}",
+        f"root ::= {' | '.join(_openings(shape))}",
         r'thought ::= [^_`\x00-\x08\x0b-\x1f\x7f\ud800-\udfff] | "_" [^_i`\x00-\x1f\x7f\ud800-\udfff]',
         "worker ::= " + " | ".join(f'"{ordinal}"' for ordinal in workers),
-        *_texts(shape, characters),
+        *_texts(shape),
         # It begins with a letter or with the macro's brace: a lost model else writes bare punctuation.
         r"visible ::= [^\x00-@\[-`|-\x7f\u00a0\u2000-\u206f\u3000-\u303f\ud800-\udfff]",
         r'character ::= [^"\\\x00-\x1f\x7f\u2028\u2029\ud800-\udfff] | "\\" ["\\n]',
@@ -99,7 +93,7 @@ def _groups(shape: PlanShape) -> list[str]:
     return _GROUP.findall(shape.phrases) if shape.phrases else [""]
 
 
-def _openings(shape: PlanShape, thoughts: str) -> Iterator[str]:
+def _openings(shape: PlanShape) -> Iterator[str]:
     """Yields reasoning and the beginning of the lists, then a plan; with phrases also the end of a recursion."""
     for group in _groups(shape):
         plans = [f"plan{group}x{steps}" for steps in range(1, shape.max_steps + 1)]
@@ -107,7 +101,7 @@ def _openings(shape: PlanShape, thoughts: str) -> Iterator[str]:
             yield rf'task_head{group} ": " cast{shape.max_steps} ".\n{MODEL_ID}" ({" | ".join(plans)})'
         else:
             lists = [*plans, *["stop"] * shape.may_stop]
-            yield rf'("" | thought{thoughts} "\n") "{MODEL_ID}" ({" | ".join(lists)})'
+            yield rf'("" | thought{_THOUGHT} "\n") "{MODEL_ID}" ({" | ".join(lists)})'
     if shape.phrases and shape.may_stop:
         yield rf'stop_thought "\n{MODEL_ID}" stop'
 
@@ -132,7 +126,7 @@ def _lists(workers: Sequence[str], instructions: Sequence[str], access: Sequence
     return rf'{ids} "]\n{SUBTASKS}" {texts} "]\n{ACCESS}" {lists} "]"'
 
 
-def _texts(shape: PlanShape, characters: str) -> list[str]:
+def _texts(shape: PlanShape) -> list[str]:
     """Returns the rules for an instruction, and for the first one."""
     if shape.phrases:
         words = "anew" if shape.may_stop else "usual"
@@ -144,8 +138,8 @@ def _texts(shape: PlanShape, characters: str) -> list[str]:
             shape.phrases,
         ]
     return [
-        rf'instruction ::= "\"" visible character{characters} "\""',
-        rf'first ::= "\"" (visible character{characters})? "{QUESTION}" character{characters} "\""',
+        rf'instruction ::= "\"" visible character{_CHARACTERS} "\""',
+        rf'first ::= "\"" (visible character{_CHARACTERS})? "{QUESTION}" character{_CHARACTERS} "\""',
     ]
 
 
@@ -204,95 +198,3 @@ def plan_schema(shape: PlanShape) -> dict[str, Any]:
     }
     steps = {"type": "array", "items": step, "minItems": 0 if shape.may_stop else 1, "maxItems": shape.max_steps}
     return {"type": "object", "properties": {"steps": steps}, "required": ["steps"], "additionalProperties": False}
-
-
-class PlanBudget:
-    """Ends what the grammar leaves open, so that the lists are whole within the token limit, however the model writes.
-
-    Reasoning gets at most ``REASONING_SHARE`` of the tokens. One token is set aside for every character that must still
-    follow, and each instruction gets an equal share of the rest. After its share the closing characters are forced.
-    An object serves one completion. It implements ``inference.generation.Forcing``.
-    """
-
-    REASONING_SHARE = 0.35
-    LEAST_INSTRUCTION_TOKENS = 4
-    SLACK_TOKENS = 4
-    """An escape, or a character of several bytes, is completed before a quote can close the string."""
-
-    def __init__(self, max_steps: int, *, task_first: bool = False, thought_casts: bool = False) -> None:
-        """``thought_casts``: the line of thought names the agents in the order of their steps, as with phrases. Then
-        ``model_id`` repeats them.
-        """
-        self._max_steps = max_steps
-        self._task_first = task_first
-        self._thought_casts = thought_casts
-        self._string_limits: dict[int, int] = {}
-
-    def __call__(self, text: str, used_tokens: int, limit_tokens: int) -> str | None:
-        lists_at = text.find(MODEL_ID)  # reasoning cannot hold it, an instruction can
-        if lists_at < 0:
-            return self._end_reasoning(text, used_tokens, limit_tokens)
-        strings_at = text.find(SUBTASKS, lists_at)
-        if strings_at < 0 and self._thought_casts and text.endswith(MODEL_ID):
-            return _cast(text[:lists_at])
-        if strings_at < 0 or text.find("]\n" + ACCESS, strings_at) >= 0:
-            return None
-        begun, inside = _strings_begun(text, strings_at + len(SUBTASKS))
-        if not inside:
-            return None
-        if begun not in self._string_limits:
-            steps = text.count(",", lists_at, strings_at) + 1
-            reserved = _characters_of_rest(steps, steps - begun) + self.SLACK_TOKENS
-            share = (limit_tokens - used_tokens - reserved) // (steps - begun + 1) - self.SLACK_TOKENS
-            self._string_limits[begun] = used_tokens + max(1, share)
-        if used_tokens < self._string_limits[begun]:
-            return None
-        return f'{QUESTION}"' if self._task_first and begun == 1 and QUESTION not in text[strings_at:] else '"'
-
-    def _end_reasoning(self, text: str, used_tokens: int, limit_tokens: int) -> str | None:
-        least = least_tokens(self._max_steps)
-        if used_tokens < min(int(limit_tokens * self.REASONING_SHARE), limit_tokens - least):
-            return None
-        line = text.rpartition("\n")[2]
-        if line and MODEL_ID.startswith(line):
-            return None  # it is just beginning the lists by itself
-        return "\n" + MODEL_ID if line else MODEL_ID
-
-
-def _cast(thought: str) -> str | None:
-    """Returns what follows ``model_id = [`` for the agents that a line of thought names; None if it names none.
-
-    It ends before the next ``[``, which may be one token with what comes after it.
-    """
-    named = _ORDINAL.findall(thought.partition(": ")[2])
-    return f"{', '.join(named)}]\n{SUBTASKS.removesuffix(' [')}" if named else None
-
-
-def least_tokens(max_steps: int) -> int:
-    """Returns the tokens that suffice for a whole plan of ``max_steps`` steps, even if each token is one character."""
-    instruction = PlanBudget.LEAST_INSTRUCTION_TOKENS + PlanBudget.SLACK_TOKENS
-    ids = 2 * max_steps + 2 * (max_steps - 1)  # the most characters of ``0, 10, 31`` in ``model_id``, two digits each
-    before = len(QUESTION) + PlanBudget.SLACK_TOKENS + len("\n" + MODEL_ID) + ids
-    return before + _characters_of_rest(max_steps, max_steps) + max_steps * instruction
-
-
-def _characters_of_rest(steps: int, strings_left: int) -> int:
-    """Returns the most characters that must follow when ``strings_left`` instructions are to come, their text apart."""
-    access = sum(2 + sum(len(str(i)) + 2 for i in range(index)) + 2 for index in range(steps))
-    return len(f"]\n{SUBTASKS}") + 4 * (strings_left + 1) + len(f"]\n{ACCESS}") + access + 1
-
-
-def _strings_begun(text: str, start: int) -> tuple[int, bool]:
-    """Counts the strings that begin in ``text`` after ``start``, and tells whether the last one is still open."""
-    begun, inside, at = 0, False, start
-    while at < len(text):
-        character = text[at]
-        if inside and character == "\\":
-            at += 1
-        elif character == '"':
-            inside = not inside
-            begun += inside
-        elif character == "]" and not inside:
-            break
-        at += 1
-    return begun, inside

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from conductor_core.chat.messages import ConductorInfo, Message, PlanFinished, PlanRequest, Sampling, TextDelta
 from conductor_core.conductors.conductors_file import ConductorSpec
-from conductor_core.conductors.grammar import PlanBudget, PlanShape, choices_of, least_tokens, plan_grammar
+from conductor_core.conductors.grammar import PlanShape, choices_of, plan_grammar
 from conductor_core.conductors.prompts import STATIC_MESSAGES, PromptKind, asked, require_room
 from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.errors import ConductorUnavailable, PromptOverflows, UnknownConductor
@@ -83,7 +83,6 @@ class LocalConductor:
         self._max_tokens = min(settings.plan_max_tokens, config.max_tokens or settings.plan_max_tokens)
         self._model = shared_model(ref)
         self._model.idle_s = settings.model_idle_s
-        self._model.paces_folder = settings.prefixes_folder
 
     @property
     def info(self) -> ConductorInfo:
@@ -123,7 +122,7 @@ class LocalConductor:
 
     def _generation(self, request: PlanRequest) -> Generation:
         short = self._config.prompt == "short"
-        shape = plan_shape(self.info, request, self._config, self._max_tokens) if self._constrained else None
+        shape = plan_shape(self.info, request, self._config) if self._constrained else None
         temperature = self._config.temperature or request.temperature or 0.0
         if request.rejected and temperature == 0:
             temperature = RETRY_TEMPERATURE
@@ -134,9 +133,6 @@ class LocalConductor:
             seed=request.seed,
             static_messages=0 if short else STATIC_MESSAGES,
             grammar=plan_grammar(shape) if shape else None,
-            forcing=PlanBudget(shape.max_steps, task_first=shape.task_first, thought_casts=bool(shape.phrases))
-            if shape
-            else None,
             keep_choices=True,
             answer_begins=ANSWER_BEGINS,
             usual_tokens=USUAL_TOKENS,
@@ -146,21 +142,15 @@ class LocalConductor:
         """Releases nothing: the model stays with the process, for all who share it."""
 
 
-def plan_shape(
-    info: ConductorInfo, request: PlanRequest, config: LocalConfig, max_tokens: int, *, bounded: bool = False
-) -> PlanShape:
-    """Returns which plans are allowed: of fewer steps than asked for if ``max_tokens`` could cut the longest."""
-    steps = request.max_steps
-    while steps > 1 and least_tokens(steps) > max_tokens:
-        steps -= 1
+def plan_shape(info: ConductorInfo, request: PlanRequest, config: LocalConfig) -> PlanShape:
+    """Returns which plans are allowed."""
     return PlanShape(
         choices=choices_of(agents_by_ordinal(info, request.agents), recursion=request.allow_recursion),
-        max_steps=steps,
+        max_steps=request.max_steps,
         may_stop=request.parent is not None,
         task_first=config.prompt != "full",
         phrases=config.phrases,
         recursion=request.allow_recursion,
-        bounded=bounded,
     )
 
 

@@ -35,7 +35,7 @@ from conductor_core.chat.messages import (
 from conductor_core.chat.usage import tokens_of
 from conductor_core.conductors.alternatives import ASKED, BYTES_PER_TOKEN, TokenLog
 from conductor_core.conductors.conductors_file import API_KEY_VARIABLE, ConductorSpec
-from conductor_core.conductors.grammar import PlanShape, choices_of, plan_grammar, plan_schema
+from conductor_core.conductors.grammar import PlanShape, plan_grammar, plan_schema
 from conductor_core.conductors.local import (
     ANSWER_BEGINS,
     RETRY_TEMPERATURE,
@@ -44,8 +44,7 @@ from conductor_core.conductors.local import (
     configured,
     plan_shape,
 )
-from conductor_core.conductors.prompts import STATIC_MESSAGES, PromptKind, asked, require_room
-from conductor_core.conductors.roles import agents_by_ordinal
+from conductor_core.conductors.prompts import STATIC_MESSAGES, asked, require_room
 from conductor_core.errors import (
     ConductorCertificate,
     ConductorError,
@@ -60,9 +59,9 @@ from conductor_core.errors import (
     ConductorUnpaid,
     PromptOverflows,
 )
-from conductor_core.inference.generation import InferenceError, PrefixFolder, ProcessEnded
+from conductor_core.inference.generation import InferenceError, ProcessEnded
 from conductor_core.inference.gguf_file import known_digest
-from conductor_core.inference.llama import REQUEST, URL, checked, shared_llama
+from conductor_core.inference.llama import REQUEST, URL, PrefixFolder, checked, shared_llama
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import TypedKeys, one_line
 from conductor_core.providers.client import ModelClient, open_client
@@ -195,19 +194,21 @@ class RemoteConductor:
         settings: Settings,
         keys: TypedKeys | None = None,
         *,
+        config: LocalConfig | None = None,
         server: Server | None = None,
         socket: str | None = None,
     ) -> None:
         """``spec`` has a ``base_url``. ``keys``: where a typed key is found.
 
         Args:
-            server: what answers; None: it is asked. socket: see ``ModelClient``.
+            config: how the model is asked; None: as ``spec`` says. server: what answers; None: it is asked.
+            socket: see ``ModelClient``.
         """
         self._name = name
         self._spec = spec
         self._base_url = spec.base_url or ""
         self._max_tokens = min(settings.plan_max_tokens, spec.max_tokens or settings.plan_max_tokens)
-        self._prompt: PromptKind = spec.prompt or "full"
+        self._config = config or LocalConfig(prompt=spec.prompt or "full")
         self._wants_form = settings.constrained if spec.constrained is None else spec.constrained
         self._server = server
         variable = spec.api_key_env or (API_KEY_VARIABLE if "://" in name else None)
@@ -243,7 +244,7 @@ class RemoteConductor:
             kind="remote",
             model=self._spec.model,
             constrained=self._constrained,
-            seated=self._prompt != "full",
+            seated=self._config.prompt != "full",
             usd_per_mtok=self._spec.usd_per_mtok,
             prompt_sha256=self._spec.prompt_sha256,
             base_url=self._base_url,
@@ -255,7 +256,7 @@ class RemoteConductor:
         return self._wants_form and set(_FORMS).isdisjoint(self._client.refusals.left_out)
 
     def messages(self, request: PlanRequest) -> tuple[Message, ...]:
-        return asked(request, self._prompt, self._spec.prompt_text)
+        return asked(request, self._config.prompt, self._spec.prompt_text)
 
     async def write(self, request: PlanRequest) -> AsyncIterator[TextDelta | ReasoningDelta | PlanFinished]:
         """Writes a plan, see ``Conductor.write``. All that it gives or raises has the keys hidden that we know."""
@@ -329,16 +330,8 @@ class RemoteConductor:
         if "max_completion_tokens" not in body:  # as some models want it called
             body["max_tokens"] = self._max_tokens
         if self._constrained and self._server is not None:
-            body |= self._server.structured(self._shape(request))
+            body |= self._server.structured(plan_shape(self.info, request, self._config))
         return body
-
-    def _shape(self, request: PlanRequest) -> PlanShape:
-        return PlanShape(
-            choices=choices_of(agents_by_ordinal(self.info, request.agents), recursion=request.allow_recursion),
-            max_steps=request.max_steps,
-            may_stop=request.parent is not None,
-            bounded=True,
-        )
 
     def _finished(self, end: Finished, text: str, thoughts: str, logprobs: Sequence[Any]) -> PlanFinished:
         log = TokenLog()
@@ -370,7 +363,7 @@ class GgufConductor(RemoteConductor):
     def __init__(self, name: str, spec: ConductorSpec, settings: Settings, config: LocalConfig) -> None:
         """``spec`` names the file and perhaps an adapter. Raises: UnknownConductor, ModelUnavailable."""
         file, lora = Path(spec.model), None if spec.lora is None else Path(spec.lora)
-        self._config = configured(config, spec, name)
+        config = configured(config, spec, name)
         self._header = checked(file, lora)
         self._llama = shared_llama(file, lora)
         self._llama.idle_s = settings.model_idle_s
@@ -383,12 +376,16 @@ class GgufConductor(RemoteConductor):
             "model": file.name,
             "base_url": URL,
             "params": {},
-            "prompt": self._config.prompt,
-            "max_tokens": self._config.max_tokens,
+            "max_tokens": config.max_tokens,
             "timeout_s": SILENCE_S,
         }
         super().__init__(
-            name, spec.model_copy(update=served), settings, server=Server("llama.cpp"), socket=self._llama.socket
+            name,
+            spec.model_copy(update=served),
+            settings,
+            config=config,
+            server=Server("llama.cpp"),
+            socket=self._llama.socket,
         )
         self._lora = None if lora is None else lora.name
         self._template = {"chat_template_kwargs": {"enable_thinking": False}}
@@ -402,7 +399,7 @@ class GgufConductor(RemoteConductor):
             device="cpu",
             dtype=self._header.quantisation,
             constrained=self._constrained,
-            seated=self._prompt != "full",
+            seated=self._config.prompt != "full",
             usd_per_mtok=self._spec.usd_per_mtok,
             prompt_sha256=self._spec.prompt_sha256,
             file_sha256=self._digests[0],
@@ -416,7 +413,7 @@ class GgufConductor(RemoteConductor):
         try:
             async with self._llama.turn() as turn:
                 messages = await turn.inert(self.messages(request))
-                static = 0 if self._prompt == "short" else STATIC_MESSAGES
+                static = 0 if self._config.prompt == "short" else STATIC_MESSAGES
                 self._reuses = await turn.read_static(messages, static, self._template)
                 watch = turn.progress(self._max_tokens, USUAL_TOKENS, ANSWER_BEGINS)
                 async with aclosing(self._written(request, messages, watch)) as pieces:
@@ -440,6 +437,3 @@ class GgufConductor(RemoteConductor):
             "seed": request.seed & 0x7FFFFFFF,
             "cache_prompt": self._reuses,
         }
-
-    def _shape(self, request: PlanRequest) -> PlanShape:
-        return plan_shape(self.info, request, self._config, self._max_tokens, bounded=True)

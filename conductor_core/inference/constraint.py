@@ -1,8 +1,8 @@
 """Holds what a model writes to a grammar in GBNF, by llguidance: which tokens may come next, and which text must."""
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 
 import numpy as np
 import torch
@@ -76,9 +76,8 @@ class Grammars:
 
     def __init__(self, tokenizer: Callable[[], LLTokenizer], kept: int) -> None:
         """``tokenizer`` is called with the first grammar: it takes a second for a large vocabulary."""
-        self._open, self._kept = tokenizer, kept
-        self._tokenizer: LLTokenizer | None = None
-        self._begun: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._tokenizer = cache(tokenizer)
+        self._begun = lru_cache(kept)(self._compiled)
 
     @classmethod
     def of(cls, tokenizer: object, vocabulary: int, stop_ids: Sequence[int], kept: int) -> "Grammars":
@@ -96,13 +95,10 @@ class Grammars:
 
         Raises: ValueError for a grammar that does not compile, or a tokenizer that llguidance cannot read.
         """
-        if grammar not in self._begun:
-            self._tokenizer = self._tokenizer or self._open()
-            matcher = LLMatcher(self._tokenizer, grammar_from("lark", as_lark(grammar)), log_level=0)
-            if matcher.is_error():
-                raise ValueError(f"the grammar does not compile: {matcher.get_error()}")
-            self._begun[grammar] = matcher
-            if len(self._begun) > self._kept:
-                self._begun.popitem(last=False)
-        self._begun.move_to_end(grammar)
-        return Matcher(self._begun[grammar].deep_copy())
+        return Matcher(self._begun(grammar).deep_copy())
+
+    def _compiled(self, grammar: str) -> LLMatcher:
+        matcher = LLMatcher(self._tokenizer(), grammar_from("lark", as_lark(grammar)), log_level=0)
+        if matcher.is_error():
+            raise ValueError(f"the grammar does not compile: {matcher.get_error()}")
+        return matcher

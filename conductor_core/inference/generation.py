@@ -16,8 +16,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
 
 from pydantic import Field
 
@@ -25,18 +23,6 @@ from conductor_core.chat.messages import FinishReason, Message, Sampling, TokenC
 from conductor_core.chat.progress import Notify, Phase, Progress
 from conductor_core.errors import InspectorError
 from conductor_core.workflow.model import Frozen
-
-
-class Forcing(Protocol):
-    """Keeps a constrained text within its token budget, however the model writes."""
-
-    def __call__(self, text: str, used_tokens: int, limit_tokens: int) -> str | None:
-        """Returns the characters with which ``text``, the text so far, must go on now, or None.
-
-        The writer calls it before each token. ``limit_tokens`` is what the completion may have in all. If the grammar
-        does not allow the characters right now, the writer asks again before the next token.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +33,6 @@ class Generation:
         prompt: messages for the model's own chat template, or a text taken as it is.
         static_messages: how many leading messages are the same in many calls; the model keeps their attention cache.
         grammar: GBNF text with a rule ``root`` that the completion will match, or None.
-        forcing: ends what the grammar leaves open, in time.
         thinking: whether a hybrid model is asked to think before it answers.
         keep_choices: whether to note which other tokens were likely.
         answer_begins: a text with which what is asked for begins: before it the model thinks. None: it begins at once.
@@ -60,19 +45,10 @@ class Generation:
     seed: int = 0
     static_messages: int = 0
     grammar: str | None = None
-    forcing: Forcing | None = None
     thinking: bool = False
     keep_choices: bool = False
     answer_begins: str | None = None
     usual_tokens: int | None = None
-
-
-@dataclass(frozen=True)
-class PrefixFolder:
-    """Where files of read prefixes may be, and how many bytes all of them may have."""
-
-    path: Path
-    max_bytes: int
 
 
 @dataclass(frozen=True)
@@ -84,7 +60,7 @@ class Done:
     choices: tuple[TokenChoice, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
     """A completion that somebody waits for.
 
@@ -97,10 +73,22 @@ class Call:
     cancelled: threading.Event
     progress: Notify
 
-    @property
-    def fits(self) -> bool:
-        """Whether it may be one of a batch: with a kept prefix it is quicker by itself."""
-        return self.generation.static_messages == 0
+
+class IdleTimer:
+    """Calls ``leave`` once a model was idle for some time. ``leave`` finds out whether somebody uses it again."""
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self._leave = leave
+        self._timer: threading.Timer | None = None
+
+    def begin(self, idle_s: float | None) -> None:
+        """Counts from now on; None: the model stays. The caller holds a lock of its own."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if idle_s is None else threading.Timer(idle_s, self._leave)
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
 
 
 # Errors.

@@ -10,10 +10,9 @@ of a file is read, so this takes milliseconds. A file may be from anywhere: its 
 
 import hashlib
 import logging
-import os
 import struct
 import threading
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -85,11 +84,6 @@ class GgufHeader:
     size_bytes: int
     is_whole: bool
 
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Bytes that each token of the context takes, with keys and values of 16 bits."""
-        return 2 * sum(self.kv_heads) * (self.key_size + self.value_size)
-
 
 _PROCESS_BYTES = 70_000_000
 _BYTES_OF_A_TOKEN = 450
@@ -107,11 +101,23 @@ def memory_bytes(header: GgufHeader, context: int) -> int:
     """
     return (
         header.size_bytes
-        + context * header.kv_bytes_per_token
+        + context * 2 * sum(header.kv_heads) * (header.key_size + header.value_size)  # of 16 bits each
         + _BYTES_OF_A_TOKEN * header.vocabulary
         + 4 * min(context, _BATCH_TOKENS) * _ACTIVATIONS * header.embedding
         + _PROCESS_BYTES
     )
+
+
+MOST_CONTEXT, LEAST_CONTEXT = 16_384, 4_096
+"""Tokens of prompt and answer together: as many as the model has and memory holds between these."""
+
+
+def choose_context(header: GgufHeader, free_bytes: int | None) -> tuple[int, int]:
+    """Returns how many tokens prompt and answer may have, and the memory that takes, be it free or not."""
+    context = min(header.context or LEAST_CONTEXT, MOST_CONTEXT)
+    while (needed := memory_bytes(header, context)) > (free_bytes or needed) and context // 2 >= LEAST_CONTEXT:
+        context //= 2
+    return context, needed
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -143,11 +149,11 @@ class _Reader:
             raise self._fault(f"{of}; only versions 2 and 3, little endian, can be read")
         tensors = self._count("tensors", _MOST_TENSORS, least_bytes=24)
         metadata = self._count("metadata", _MOST_METADATA, least_bytes=13)
-        said = _Metadata()
+        said: dict[str, Any] = {}
         for _ in range(metadata):
             key = self._text(_MOST_KEY_BYTES).decode(errors="replace")
-            said.add(key, self._value(key, self._u32()))
-        return self._described(said, [self._tensor() for _ in range(tensors)])
+            said[key] = self._value(key, self._u32())
+        return self._described(_Metadata(said), [self._tensor() for _ in range(tensors)])
 
     def _described(self, said: "_Metadata", tensors: list["_Tensor"]) -> GgufHeader:
         architecture = said.text("general.architecture")
@@ -174,7 +180,7 @@ class _Reader:
             kv_heads=kv_heads,
             key_size=said.number(f"{architecture}.attention.key_length", 2**20) or size,
             value_size=said.number(f"{architecture}.attention.value_length", 2**20) or size,
-            vocabulary=said.counts.get("tokenizer.ggml.tokens", 0),
+            vocabulary=said.entries("tokenizer.ggml.tokens"),
             embedding=embedding,
             part=(said.number("split.no") or 0) + 1,
             parts=said.number("split.count") or 1,
@@ -186,7 +192,7 @@ class _Reader:
         )
 
     def _value(self, key: str, kind: int) -> Any:
-        """Returns a number, the beginning of a text, a short list of numbers, or how many entries a list has."""
+        """Returns a number, the beginning of a text, a short list of numbers, or a range as long as any other list."""
         if kind == _STRING:
             return self._text().decode(errors="replace")
         if kind in _NUMBERS:
@@ -197,14 +203,14 @@ class _Reader:
         if of == _STRING:
             count = self._count(repr(key[:80]), self._limit, least_bytes=8)
             self._skip_texts(count)
-            return _Count(count)
+            return range(count)
         if of not in _NUMBERS:
             raise self._fault(f"{key[:80]!r} is a list of an unknown type")
         each = struct.calcsize(_NUMBERS[of])
         count = self._count(repr(key[:80]), self._limit, least_bytes=each)
         if count > _MOST_LAYERS:
             self._skip(count * each)
-            return _Count(count)
+            return range(count)
         return tuple(value for (value,) in struct.iter_unpack(_NUMBERS[of], self._take(count * each)))
 
     def _tensor(self) -> "_Tensor":
@@ -272,13 +278,6 @@ class _Reader:
 
 
 @dataclass(frozen=True)
-class _Count:
-    """Takes the place of a list that is stepped over."""
-
-    entries: int
-
-
-@dataclass(frozen=True)
 class _Tensor:
     shape: tuple[int, ...]
     kind: int
@@ -287,25 +286,25 @@ class _Tensor:
     @property
     def size_bytes(self) -> int:
         """Returns the bytes of its data; 0 if its type is newer than this program."""
-        block, size = _block_sizes().get(self.kind, (1, 0))
+        from gguf.constants import GGML_QUANT_SIZES  # numpy comes with it: 0.2 s
+
+        block, size = next((sizes for kind, sizes in GGML_QUANT_SIZES.items() if kind == self.kind), (1, 0))
         return prod(self.shape) // block * size
 
 
 class _Metadata:
     """What a file says, by key. A key may have a value of any type: one of another type than expected is as none."""
 
-    def __init__(self) -> None:
-        self._said: dict[str, Any] = {}
-        self.counts: dict[str, int] = {}
-
-    def add(self, key: str, value: Any) -> None:
-        if isinstance(value, _Count):
-            self.counts[key] = value.entries
-        else:
-            self._said[key] = value
+    def __init__(self, said: Mapping[str, Any]) -> None:
+        self._said = said
 
     def has(self, key: str) -> bool:
         return bool(self._said.get(key))
+
+    def entries(self, key: str) -> int:
+        """Returns how many entries a long list has."""
+        found = self._said.get(key)
+        return len(found) if isinstance(found, range) else 0
 
     def text(self, key: str) -> str:
         found = self._said.get(key)
@@ -326,7 +325,7 @@ class _Metadata:
 
 def _quantisation(file_type: int | None, tensors: list[_Tensor]) -> str:
     """Returns the name of a file's type; without one, of the type that most of its numbers have."""
-    from gguf.constants import GGMLQuantizationType, LlamaFileType  # numpy comes with it: 0.2 s
+    from gguf.constants import GGMLQuantizationType, LlamaFileType  # when used, see above
 
     if file_type is not None and file_type in {each.value for each in LlamaFileType}:
         return LlamaFileType(file_type).name.removeprefix("MOSTLY_").removeprefix("ALL_")
@@ -337,25 +336,8 @@ def _quantisation(file_type: int | None, tensors: list[_Tensor]) -> str:
     return GGMLQuantizationType(most).name if most in {each.value for each in GGMLQuantizationType} else "unknown"
 
 
-def _block_sizes() -> dict[int, tuple[int, int]]:
-    from gguf.constants import GGML_QUANT_SIZES
-
-    return {int(kind): sizes for kind, sizes in GGML_QUANT_SIZES.items()}
-
-
-# A digest of all bytes of a large model would take longer than loading it. So of a large file its size, its times and
-# samples of its content are digested. The system sets ``ctime`` at every change of a file, and no program can set it
-# back: it tells of a file that was changed in place with its size and ``mtime`` kept. Samples are for file systems that
-# keep no times of their own.
-
 CHEAP_BYTES = 2**30
 """Up to this size a digest is computed at once, in a second or two; of a larger file in the background."""
-
-WHOLE_BYTES = 16 * 2**20
-"""Files up to this size are digested whole: that takes about 10 ms."""
-SAMPLES, SAMPLE_BYTES = 16, 4096
-SETTLED_S = 2.0
-"""Times of files are as coarse as this on some systems: a file changed later than this may change again unnoticed."""
 
 log = logging.getLogger(__name__)
 
@@ -390,15 +372,9 @@ def file_sha256(path: Path) -> str:
 
 
 def file_stamp(path: Path) -> str:
-    """Returns what changes with a file, and each time for one that was changed just now. Raises: OSError."""
-    with open_regular(path) as file:
-        status = os.fstat(file.fileno())
-        if status.st_size <= WHOLE_BYTES:
-            return hashlib.sha256(file.read()).hexdigest()
-        if abs(time.time() - status.st_ctime) < SETTLED_S:
-            return f"changed just now, {time.time_ns()}"
-        digest = hashlib.sha256(repr((status.st_size, status.st_mtime_ns, status.st_ctime_ns)).encode())
-        for sample in range(SAMPLES):
-            file.seek(sample * (status.st_size - SAMPLE_BYTES) // (SAMPLES - 1))
-            digest.update(file.read(SAMPLE_BYTES))
-    return digest.hexdigest()
+    """Returns what changes with a file. The system sets its ``ctime`` at every change, and nobody can set it back.
+
+    Raises: OSError.
+    """
+    status = path.stat()
+    return repr((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))

@@ -14,7 +14,6 @@ import asyncio
 import atexit
 import contextlib
 import hashlib
-import http.client
 import itertools
 import json
 import logging
@@ -23,15 +22,15 @@ import platform
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -48,21 +47,21 @@ from conductor_core.chat.messages import (
     in_words,
 )
 from conductor_core.chat.progress import Notify, Progress, watcher
-from conductor_core.files import UNFINISHED, FileLock
+from conductor_core.files import UNFINISHED, private_folder
 from conductor_core.inference.found import described
 from conductor_core.inference.generation import (
+    IdleTimer,
     InferenceError,
     Meter,
     ModelNotHere,
     ModelUnavailable,
-    PrefixFolder,
     ProcessEnded,
     RecentPace,
     WritingMeter,
     mean_of_late,
     sparingly,
 )
-from conductor_core.inference.gguf_file import GgufHeader, file_sha256, file_stamp, memory_bytes
+from conductor_core.inference.gguf_file import GgufHeader, choose_context, file_sha256, file_stamp
 from conductor_core.inference.hardware import SMALL_PARAMETERS, free_ram_bytes, idle_threads
 from conductor_core.privacy.masking import names_a_key, one_line
 from conductor_core.providers.transport import AiohttpTransport, Body, async_stream
@@ -73,8 +72,6 @@ REQUEST = {"return_progress": True, "min_p": 0.0}
 """What each request to a model of ours says beside the usual."""
 BATCH = 128
 """Tokens that the model reads in one pass, between which it looks whether somebody still waits."""
-MOST_CONTEXT, LEAST_CONTEXT = 16_384, 4_096
-"""Tokens of prompt and answer together: as many as the model has and memory holds between these."""
 CANCEL_S = 0.6
 """How long a process may take to stop an answer before it is killed."""
 _ROOT = URL.removesuffix("/v1")
@@ -127,7 +124,7 @@ class Llama:
     Attributes:
         file, lora: what it runs.
         idle_s: seconds without a call after which the process ends; None: never.
-        kept: where the beginnings of prompts are kept; None: beside the socket, as long as the process runs.
+        kept: where the beginnings of prompts are kept, from the next start of the process on; None: beside the socket.
         pace: how quick it was of late.
     """
 
@@ -142,9 +139,7 @@ class Llama:
         self._turns = threading.Lock()  # of who has the turn; never held for long: event loops take it
         self._waiting: deque[Future[None]] = deque()
         self._busy = False
-        self._used_s = time.monotonic()
-        self._timer: threading.Timer | None = None
-        self.statics = KeptStatics()
+        self._idle = IdleTimer(self._leave_if_idle)
 
     @property
     def socket(self) -> str:
@@ -224,14 +219,14 @@ class Llama:
 
     def _release(self) -> None:
         with self._turns:
-            self._used_s = time.monotonic()
             while self._waiting:
                 following = self._waiting.popleft()
                 if following.set_running_or_notify_cancel():
                     following.set_result(None)
                     return
             self._busy = False
-            self._leave_later()
+            if self._child is not None:
+                self._idle.begin(self.idle_s)
 
     def _settle(self) -> None:
         """After a turn that was broken off: waits until the model has stopped, or kills its process."""
@@ -243,23 +238,10 @@ class Llama:
                 self._end_child()
         self._release()
 
-    def _leave_later(self) -> None:
-        """Starts the timer that ends the process once nobody has asked for ``idle_s``. The caller has ``_turns``."""
-        if self.idle_s is None or self._timer is not None or self._child is None:
-            return
-        wait_s = max(0.0, self.idle_s - (time.monotonic() - self._used_s)) + 0.01
-        self._timer = threading.Timer(wait_s, self._leave_if_idle)
-        self._timer.daemon = True
-        self._timer.start()
-
     def _leave_if_idle(self) -> None:
         with self._turns:
-            self._timer = None
-            if self._busy or self.idle_s is None:
+            if self._busy:
                 return  # ``_release`` begins again
-            if time.monotonic() - self._used_s < self.idle_s:
-                self._leave_later()
-                return
             self._busy = True
         with self._lock:
             self._end_child()
@@ -294,6 +276,7 @@ class Llama:
             if self._child is None:
                 header = checked(self.file, self.lora)
                 context = _context(self.file, header)
+                statics = self._statics(stamps)
                 if gone.is_set():
                     raise ModelUnavailable(f"{self.file.name}: nobody waits for it now")
                 asked = {
@@ -301,21 +284,31 @@ class Llama:
                     "lora": None if self.lora is None else str(self.lora),
                     "name": self.file.name,
                     "socket": self.socket,
-                    "folder": f"{Path(self.socket).parent}/",
+                    "folder": f"{statics.folder}/",
                     "context": context,
                     "batch": BATCH,
                     "threads": 1 if header.parameters < SMALL_PARAMETERS else idle_threads(),
                 }
                 Path(self.socket).unlink(missing_ok=True)
-                self._child = _Child(asked, stamps, header.size_bytes)
+                self._child = _Child(asked, stamps, header.size_bytes, statics)
             return self._child
+
+    def _statics(self, stamps: tuple[str, ...]) -> "KeptStatics":
+        beside = Path(self.socket).parent
+        if self.kept is None:
+            return KeptStatics(beside, None, stamps)
+        try:
+            private_folder(self.kept.path)
+        except OSError as error:
+            log.warning("no prefix is kept in %s: %s", self.kept.path, error.strerror or error)
+            return KeptStatics(beside, None, stamps)
+        return KeptStatics(self.kept.path, self.kept.max_bytes, stamps)
 
     def _end_child(self) -> None:
         """Kills the process. The caller has the lock."""
         if self._child is not None:
             self._child.kill()
             self._child = None
-        self.statics.clear()
         if self._folder is not None:
             for path in self._folder.iterdir():
                 path.unlink(missing_ok=True)
@@ -324,9 +317,11 @@ class Llama:
 class _Child:
     """A child process: its state, what it said of errors, and its end."""
 
-    def __init__(self, asked: Mapping[str, Any], stamps: tuple[str, ...], size_bytes: int) -> None:
+    def __init__(
+        self, asked: Mapping[str, Any], stamps: tuple[str, ...], size_bytes: int, statics: "KeptStatics"
+    ) -> None:
         """Starts it. Raises: ModelUnavailable."""
-        self.stamps, self.size_bytes = stamps, size_bytes
+        self.stamps, self.size_bytes, self.statics = stamps, size_bytes, statics
         self.context: int = asked["context"]
         environment = {name: value for name, value in os.environ.items() if not names_a_key(name)}
         # A waiting thread of OpenMP would else spin, and take the processor from the one that works.
@@ -401,12 +396,12 @@ class _Child:
         until_s = time.monotonic() + within_s
         while self.is_ready and self.process.poll() is None and (left_s := until_s - time.monotonic()) > 0:
             try:
-                with contextlib.closing(_UnixConnection(path, left_s)) as connection:
-                    connection.request("GET", "/slots")
-                    slots = json.loads(connection.getresponse().read())
+                transport = httpx2.HTTPTransport(uds=path)
+                with httpx2.Client(transport=transport, timeout=left_s, trust_env=False) as client:
+                    slots = client.get(f"{_ROOT}/slots").json()
                 if not any(slot["is_processing"] for slot in slots):
                     return True
-            except (OSError, ValueError, http.client.HTTPException, LookupError, TypeError):
+            except (httpx2.HTTPError, ValueError, LookupError, TypeError):
                 return False
             time.sleep(0.02)
         return False
@@ -424,17 +419,6 @@ class _Child:
         for reader in self._readers:
             reader.join(1.0)
         return code
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("llama", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
 
 
 _ERROR = re.compile(r"^[\d.]+ E +(?:\w+ +)?(?:\S+?: )?(.+)$", re.MULTILINE)
@@ -486,17 +470,13 @@ def _check_adapter(lora: Path, file: Path, model: GgufHeader) -> None:
 def _context(file: Path, header: GgufHeader) -> int:
     """Returns how many tokens prompt and answer may have. Raises: ModelUnavailable if memory is short."""
     free = free_ram_bytes()
-    context = min(header.context or LEAST_CONTEXT, MOST_CONTEXT)
-    while True:
-        needed = memory_bytes(header, context)
-        if free is None or needed <= free:
-            return context
-        if context // 2 < LEAST_CONTEXT:
-            raise ModelUnavailable(
-                f"{file.name} needs {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free: close other "
-                "programs, or take a smaller file"
-            )
-        context //= 2
+    context, needed = choose_context(header, free)
+    if free is not None and needed > free:
+        raise ModelUnavailable(
+            f"{file.name} needs {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free: close other "
+            "programs, or take a smaller file"
+        )
+    return context
 
 
 def _sockets_folder() -> Path:
@@ -529,7 +509,7 @@ class Turn:
 
     def __init__(self, llama: Llama, child: _Child, client: httpx2.AsyncClient, notify: Notify) -> None:
         self._llama, self._client, self._notify = llama, client, notify
-        self._stamps = child.stamps
+        self._statics = child.statics
         self.context = child.context
 
     async def inert(self, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -591,19 +571,19 @@ class Turn:
         shared = [one for one, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*ends, strict=False))]
         if not shared or ids[: len(shared)] != shared or len(ids) == len(shared):
             return False
-        statics, folder = self._llama.statics, Path(self._llama.socket).parent
-        key = statics.key(self._stamps, BATCH, shared)
-        name = await asyncio.to_thread(statics.find, key, folder, self._llama.kept)
-        if name is not None:
-            answer = await self._asked("/slots/0?action=restore", {"filename": name})
-            if answer.get("n_restored") == len(shared):
-                return True
+        statics, key = self._statics, self._statics.key(shared)
+        if (name := await asyncio.to_thread(statics.find, key)) is not None:
+            with contextlib.suppress(InferenceError):  # another process made room just now
+                restored = await self._asked("/slots/0?action=restore", {"filename": name})
+                if restored.get("n_restored") == len(shared):
+                    return True
         meter = Meter("reading", len(ids), self._notify, known_per_s=self._llama.pace.read_per_s)
         await self._read(shared, meter)
-        answer = await self._asked("/slots/0?action=save", {"filename": key})
-        if answer.get("n_saved") != len(shared):
-            return False
-        await asyncio.to_thread(statics.keep, key, folder, self._llama.kept)
+        try:
+            await self._asked("/slots/0?action=save", {"filename": statics.unfinished(key)})
+            await asyncio.to_thread(statics.keep, key)
+        except (InferenceError, OSError) as error:
+            log.warning("a prefix is not kept: %s", error)
         return True
 
     async def _read(self, ids: Sequence[int], meter: Meter) -> None:
@@ -689,106 +669,67 @@ class _AnswerProgress:
 FORM = 1
 """The version of these files. Raise it when a beginning is read in another way than before."""
 SUFFIX = ".llama"
-_LOCK_WAIT_S = 2.0
+_LONGEST_WRITE_S = 3600.0
+
+
+@dataclass(frozen=True)
+class PrefixFolder:
+    """Where files of read beginnings may be, and how many bytes all of them may have."""
+
+    path: Path
+    max_bytes: int
 
 
 class KeptStatics:
-    """The files of one model. Those beside its socket leave with its process."""
+    """The files of one model in a folder where its process reads and writes them. Other processes may share it."""
 
-    def __init__(self) -> None:
-        self._checked: dict[str, tuple[str, tuple[int, int]]] = {}
+    def __init__(self, folder: Path, max_bytes: int | None, stamps: tuple[str, ...]) -> None:
+        """``max_bytes``: of all files in the folder; None: of no account. ``stamps``: of the model's files."""
+        self.folder, self._max_bytes, self._stamps = folder, max_bytes, stamps
+        self._checked: dict[str, tuple[int, int]] = {}
 
-    def clear(self) -> None:
-        """Forgets the files beside the socket: they are gone."""
-        self._checked.clear()
-
-    def key(self, stamps: tuple[str, ...], batch: int, ids: Sequence[int]) -> str:
-        """Returns the name of a beginning ``ids`` of the model of these files, read in batches of ``batch``."""
-        decides = [FORM, list(stamps), batch, metadata.version("xllamacpp"), platform.machine(), list(ids)]
+    def key(self, ids: Sequence[int]) -> str:
+        """Returns what names a beginning ``ids`` of this model."""
+        decides = [FORM, list(self._stamps), BATCH, metadata.version("xllamacpp"), platform.machine(), list(ids)]
         return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
 
-    def find(self, key: str, beside: Path, kept: PrefixFolder | None) -> str | None:
-        """Returns the name of a whole file in ``beside``, the socket's folder; None if there is none."""
-        path = beside / key
-        if key in self._checked and _state(path) == self._checked[key][1]:
-            return key
-        path.unlink(missing_ok=True)
-        for found in sorted(kept.path.glob(f"{key}-*{SUFFIX}")) if kept is not None else ():
+    def unfinished(self, key: str) -> str:
+        """Returns the name under which this process writes the file of a beginning."""
+        return f"{key}-{os.getpid()}{UNFINISHED}"
+
+    def find(self, key: str) -> str | None:
+        """Returns the name of a whole file; None if there is none."""
+        for path in sorted(self.folder.glob(f"{key}-*{SUFFIX}")):
             try:
-                digest = file_sha256(found)
-                if found.name != f"{key}-{digest}{SUFFIX}":
-                    log.warning("%s is dropped, and the prompt is read again: its content is damaged", found)
-                    found.unlink()
+                if self._checked.get(path.name) != _state(path) and path.name != self._whole(key, path):
+                    log.warning("%s is dropped, and the prompt is read again: its content is damaged", path)
+                    path.unlink()
                     continue
-                os.utime(found)  # the oldest leave first
-                path.symlink_to(found.resolve())
-                self._checked[key] = digest, _state(path)
-                return key
+                os.utime(path)  # the oldest leave first
+                self._checked[path.name] = _state(path)
+                return path.name
             except OSError as error:
-                log.warning("%s cannot be used: %s", found, error.strerror or error)
+                log.warning("%s cannot be used: %s", path, error.strerror or error)
         return None
 
-    def keep(self, key: str, beside: Path, kept: PrefixFolder | None) -> None:
-        """Keeps the file ``key`` that was written in ``beside``; the oldest in ``kept`` leave for it."""
-        path = beside / key
-        try:
-            digest = file_sha256(path)
-            self._checked[key] = digest, _state(path)
-            if kept is None:
-                return
-            with _writing_to(kept.path) as may_write:
-                if not may_write or not _make_room(kept, path.stat().st_size):
-                    return
-                whole = kept.path / f"{key}-{digest}{SUFFIX}"
-                unfinished = whole.with_name(f"{whole.name}{UNFINISHED}")
-                shutil.copyfile(path, unfinished)
-                unfinished.chmod(0o600)
-                os.replace(unfinished, whole)
-            path.unlink()
-            path.symlink_to(whole.resolve())
-            self._checked[key] = digest, _state(path)
-        except OSError as error:
-            log.warning("a prefix is not kept: %s", error.strerror or error)
+    def keep(self, key: str) -> None:
+        """Gives the ``unfinished`` file its name; the oldest files leave for it. Raises: OSError."""
+        path = self.folder / self.unfinished(key)
+        whole = path.with_name(self._whole(key, path))
+        os.replace(path, whole)
+        self._checked[whole.name] = _state(whole)
+        files = [(each, each.lstat()) for each in self.folder.iterdir() if each.suffix in (SUFFIX, UNFINISHED)]
+        total = 0
+        for each, status in sorted(files, key=lambda one: -one[1].st_mtime_ns):
+            total += status.st_size if each.suffix == SUFFIX else 0
+            abandoned = each.suffix == UNFINISHED and time.time() - status.st_mtime > _LONGEST_WRITE_S
+            if abandoned or (each.suffix == SUFFIX and self._max_bytes is not None and total > self._max_bytes):
+                each.unlink(missing_ok=True)
+
+    def _whole(self, key: str, path: Path) -> str:
+        return f"{key}-{file_sha256(path)}{SUFFIX}"
 
 
 def _state(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return (-1, -1)
+    status = path.stat()
     return status.st_size, status.st_ctime_ns
-
-
-@contextlib.contextmanager
-def _writing_to(folder: Path) -> Iterator[bool]:
-    """Makes ``folder`` if need be, and lets one process at a time write into it. What a killed one left there goes.
-
-    Yields whether this one may write; False if another writes for longer than ``_LOCK_WAIT_S``. Raises: OSError.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
-    try:
-        mine = lock.acquire(_LOCK_WAIT_S)
-        if mine:
-            for path in folder.glob(f"*{UNFINISHED}"):
-                path.unlink(missing_ok=True)
-        yield mine
-    finally:
-        lock.close()
-
-
-def _make_room(folder: PrefixFolder, needed_bytes: int) -> bool:
-    """Deletes the files not used for longest. Returns whether there is room.
-
-    The caller has the lock. Raises: OSError.
-    """
-    found = [(path.lstat(), path) for path in folder.path.iterdir() if path.suffix == SUFFIX]
-    oldest_first = sorted(found, key=lambda each: each[0].st_mtime_ns)
-    total = sum(status.st_size for status, _ in found) + needed_bytes
-    if needed_bytes > folder.max_bytes:
-        return False
-    for status, path in oldest_first:
-        if total > folder.max_bytes:
-            path.unlink(missing_ok=True)
-            total -= status.st_size
-    return True

@@ -1,22 +1,17 @@
 """A causal language model in this process: loading it, writing with it, and timing one of its form. Imports torch.
 
-Only one thread at a time may use a ``LoadedModel`` (``shared.SharedModel`` sees to that). ``generate_together`` writes
-several completions in one batch: a model of a few million parameters is bound by the overhead of a pass, not by its
-arithmetic, so a pass for sixteen rows takes little longer than one for a single row.
+Only one thread at a time may use a ``LoadedModel`` (``shared.SharedModel`` sees to that).
 """
 
 import copy
 import inspect
-import time
-import timeit
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import median
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
@@ -26,7 +21,6 @@ from conductor_core.chat.messages import FinishReason, Message, Sampling, TokenC
 from conductor_core.chat.progress import Notify, Progress
 from conductor_core.inference.constraint import Grammars, Matcher
 from conductor_core.inference.generation import (
-    Call,
     Done,
     Generation,
     InferenceError,
@@ -42,18 +36,15 @@ from conductor_core.inference.hardware import (
     SMALL_PARAMETERS,
     Placement,
     free_ram_bytes,
+    idle_threads,
     lacking,
-    most_threads,
     place,
     precision_name,
 )
-from conductor_core.inference.pace import recent_paces
-from conductor_core.inference.source import ModelFiles, tensors_of, weights_of
+from conductor_core.inference.source import ModelFiles
 
 PREFILL_CHUNK = 256
 """Tokens that the model reads in one pass. With 512 it reads 3 % more quickly, and takes twice as long to stop."""
-THREADS_KEPT_S = 10.0
-"""A machine that was idle may be busy by the next call; too many threads then cost far more than a trial (25 ms)."""
 KEPT_GRAMMARS = 128
 KEPT_PREFIXES = 4
 
@@ -64,10 +55,6 @@ def _nobody(_: Progress) -> None:
 
 def _never() -> bool:
     return False
-
-
-Share = Callable[[float], None]
-"""Learns which share of a pass is done, from 0 to 1."""
 
 
 # Writing: tokens are drawn from the passes of a model after its prompt was read.
@@ -114,7 +101,6 @@ class Writer:
         self._vocabulary = vocabulary
         self._prompt_tokens, self._limit = prompt_tokens, limit
         self._matcher = matcher
-        self._forcing = generation.forcing
         self._pick = picker(generation.sampling, generation.seed)
         self._choices: list[TokenChoice] | None = [] if generation.keep_choices else None
         self._emit = emit
@@ -166,15 +152,11 @@ class Writer:
 
         It leaves the last one of them to the model, which might join the following characters in one token.
         """
-        limit = self._limit
-        demanded = self._forcing(self.text, len(self.ids), limit) if self._forcing is not None else None
-        ids = self._vocabulary.encode(demanded) if demanded is not None else []
-        if demanded is None or len(self.ids) + len(ids) > limit or not matcher.accept(ids):
-            ids = self._vocabulary.encode(matcher.must())[:-1]
-            if not ids or len(self.ids) + len(ids) > limit:
-                return []
-            if not matcher.accept(ids):
-                raise InferenceError("the grammar refuses what it demands")
+        ids = self._vocabulary.encode(matcher.must())[:-1]
+        if not ids or len(self.ids) + len(ids) > self._limit:
+            return []
+        if not matcher.accept(ids):
+            raise InferenceError("the grammar refuses what it demands")
         self._append(ids)
         return ids
 
@@ -218,17 +200,15 @@ _BAR = "Loading weights"
 """What transformers calls the bar of its one pass over all weights."""
 
 
-def load_weights(
-    files: ModelFiles, dtype: torch.dtype | Literal["auto"], notify: Notify, cancelled: Callable[[], bool]
-) -> Any:
-    """Returns the model of ``files``, on the processor. Its weights are in ``dtype``; ``auto``: as in its files.
+def load_weights(files: ModelFiles, placement: Placement, notify: Notify, cancelled: Callable[[], bool]) -> Any:
+    """Returns the model of ``files`` where ``placement`` says.
 
     Raises: ModelUnavailable if weights are missing, Interrupted once ``cancelled``, and what transformers raises.
     """
-    with progress_reported_to(files.folder, notify, cancelled):
+    with _progress_reported_to(files.size_bytes, notify, cancelled):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             files.folder,
-            dtype=dtype,
+            dtype=getattr(torch, placement.dtype),
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
@@ -241,104 +221,36 @@ def load_weights(
     if report["missing_keys"]:
         # transformers would fill them with random numbers.
         raise ModelUnavailable(f"{files.folder} lacks weights, among them {sorted(report['missing_keys'])[0]}")
-    return model.eval()
-
-
-def to_device(model: Any, device: str, notify: Notify, cancelled: Callable[[], bool]) -> Any:
-    """Returns ``model`` on ``device``. Its parts move one by one: those of a 7B take two seconds to a graphics card.
-
-    Raises: Interrupted, before the next part, once ``cancelled``.
-    """
-    if device == "cuda":
+    if placement.device == "cuda":
         # The same plan must come out again. cuDNN's attention rounds otherwise from pass to pass (decision 0227).
         torch.backends.cuda.enable_cudnn_sdp(False)
-    if device != "cpu":
-        parts = [part for part in model.modules() if next(part.children(), None) is None]
-        meter, done = Meter("loading", sum(map(_bytes, parts)), notify), 0
-        for part in parts:
-            if cancelled():
-                raise Interrupted
-            meter.at(done)
-            part.to(device)
-            done += _bytes(part)
-        meter.at(done)
-    return model.to(device)
-
-
-def _bytes(part: torch.nn.Module) -> int:
-    return sum(each.nbytes for each in (*part.parameters(), *part.buffers()))
+    return model.eval().to(placement.device)
 
 
 @contextmanager
-def progress_reported_to(folder: Path, notify: Notify, cancelled: Callable[[], bool]) -> Iterator[None]:
-    """While transformers loads the model in ``folder``, ``notify`` learns the bytes loaded. One model at a time.
+def _progress_reported_to(size_bytes: int, notify: Notify, cancelled: Callable[[], bool]) -> Iterator[None]:
+    """While transformers loads a model, ``notify`` learns about how many bytes are loaded. One model at a time.
 
     Raises: Interrupted, before the next tensor, once ``cancelled``.
     """
-    tensors = (each for path in weights_of(folder) for each in tensors_of(path).items())
-    sizes = {name: last - first for name, (_, (first, last)) in tensors}
+
+    def counted(weights: Any) -> Iterator[Any]:
+        items, meter = list(weights), Meter("loading", size_bytes, notify)
+        for number, item in enumerate(items):
+            if cancelled():
+                raise Interrupted
+            meter.at(size_bytes * number / len(items))
+            yield item
+        meter.at(size_bytes)
 
     def hook(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs.get("desc") == _BAR and args:
-            return _counted(args[0], sizes, notify, cancelled)
-        return factory(*args, **kwargs)
+        return counted(args[0]) if kwargs.get("desc") == _BAR and args else factory(*args, **kwargs)
 
     before = transformers_logging.set_tqdm_hook(hook)
     try:
         yield
     finally:
         transformers_logging.set_tqdm_hook(before)
-
-
-def _counted(weights: Any, sizes: dict[str, int], notify: Notify, cancelled: Callable[[], bool]) -> Iterator[Any]:
-    """Yields each of ``weights``, pairs that begin with a name. A name that the files lack counts as the mean size."""
-    items = list(weights)
-    total = sum(sizes.values())
-    mean = total / max(1, len(items))
-    done = 0.0
-    meter = Meter("loading", total, notify)
-    for item in items:
-        if cancelled():
-            raise Interrupted
-        meter.at(min(total, round(done)))
-        yield item
-        done += sizes.get(item[0], mean) if isinstance(item, tuple) else mean
-    meter.at(total)
-
-
-class Passes:
-    """Looks between the parts of a model's pass, so that a long one can be stopped and says how far it is.
-
-    A pass of a 7B over 256 tokens takes ten seconds on two cores, and its largest part, one product, a sixth of one.
-    """
-
-    def __init__(self, model: Any) -> None:
-        """Hangs a look before each part that has no parts itself: 1 to 3 microseconds each."""
-        parts = [part for part in model.modules() if next(part.children(), None) is None]
-        self._parts = max(1, len(parts))
-        self._begun = 0
-        self._cancelled: Callable[[], bool] | None = None
-        self._share: Share | None = None
-        for part in parts:
-            part.register_forward_pre_hook(self._check)
-
-    @contextmanager
-    def watched(self, cancelled: Callable[[], bool], share: Share | None = None) -> Iterator[None]:
-        """Makes the pass in the block raise Interrupted once ``cancelled``, and tell its ``share``."""
-        self._cancelled, self._share, self._begun = cancelled, share, 0
-        try:
-            yield
-        finally:
-            self._cancelled = self._share = None
-
-    def _check(self, part: Any, given: Any) -> None:
-        if self._cancelled is None:
-            return
-        if self._cancelled():
-            raise Interrupted
-        if self._share is not None:
-            self._share(min(1.0, self._begun / self._parts))
-            self._begun += 1
 
 
 class LoadedModel:
@@ -350,26 +262,17 @@ class LoadedModel:
         notify: Notify = _nobody,
         *,
         cancelled: Callable[[], bool] = _never,
-        paces_folder: Path | None = None,
     ) -> None:
-        """Loads a model.
-
-        Args:
-            notify: learns how far the loading is.
-            cancelled: ends the loading with Interrupted.
-            paces_folder: where it keeps how quick it was; None: nowhere.
-        """
+        """Loads a model. ``notify`` learns how far that is; ``cancelled`` ends it with Interrupted."""
         self.files = files
         self.placement = _available(place(files.parameters))
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        self._threads_chosen_at = -THREADS_KEPT_S
-        self.choose_threads()
+        use_threads(files.parameters)
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 files.folder, trust_remote_code=False, local_files_only=True
             )
-            model = load_weights(files, getattr(torch, self.placement.dtype), notify, cancelled)
-            self.model: Any = to_device(model, self.placement.device, notify, cancelled)
+            self.model: Any = load_weights(files, self.placement, notify, cancelled)
         except (Interrupted, ModelUnavailable):
             raise
         except Exception as error:  # files from elsewhere make the libraries' parsers raise anything
@@ -380,23 +283,19 @@ class LoadedModel:
         self._markers = sorted(token for token in self.tokenizer.all_special_tokens if len(token) > 1)
         self.vocabulary = Vocabulary(self.tokenizer, size, _stop_ids(self.model, self.tokenizer))
         self._last_logits_only = "logits_to_keep" in inspect.signature(self.model.forward).parameters
-        # Small models are quick, and a graphics card takes its work faster than it does it.
-        stoppable = self.placement.device == "cpu" and files.parameters >= SMALL_PARAMETERS
-        self._passes = Passes(self.model) if stoppable else None
+        self._parts = [part for part in self.model.modules() if next(part.children(), None) is None]
+        self._look: Callable[[], None] | None = None
+        # A pass of a 7B over 256 tokens takes ten seconds on two cores, and its largest part a sixth of one. Small
+        # models are quick, and a graphics card takes its work faster than it does it.
+        if self.placement.device == "cpu" and files.parameters >= SMALL_PARAMETERS:
+            for part in self._parts:
+                part.register_forward_pre_hook(self._look_between_parts)
         self._prefixes: OrderedDict[tuple[int, ...], DynamicCache] = OrderedDict()
-        self._pace_of = f"{files.folder} {self.placement.device} {self.placement.dtype}"
-        self._paces = None if paces_folder is None else recent_paces(paces_folder)
-        self.pace = (self._paces and self._paces.get(self._pace_of)) or RecentPace()
+        self.pace = RecentPace()
         self._static_ids: dict[tuple[Message, ...], tuple[int, ...]] = {}
         self._grammars = Grammars.of(
             self.tokenizer, self.vocabulary.size, sorted(self.vocabulary.stop_ids), KEPT_GRAMMARS
         )
-
-    def choose_threads(self) -> None:
-        """torch counts threads per calling thread: this must run where the model is used."""
-        if time.monotonic() - self._threads_chosen_at >= THREADS_KEPT_S:
-            torch.set_num_threads(choose_threads(self.files.parameters))
-            self._threads_chosen_at = time.monotonic()
 
     # -- text and tokens -------------------------------------------------------------------------------------------
 
@@ -459,24 +358,26 @@ class LoadedModel:
         emit: Callable[[str], None],
         cancelled: Callable[[], bool],
         notify: Notify = _nobody,
-    ) -> Done | None:
+    ) -> Done:
         """Writes a completion, piece by piece, to ``emit``; ``notify`` learns how far it is.
 
-        Returns None if it was cancelled, which it checks before each part of a pass. Raises: PromptTooLong,
-        InferenceError.
+        Raises: Interrupted, before the next part of a pass, once ``cancelled``; PromptTooLong; InferenceError.
         """
-        self.choose_threads()
         ids, static = self.encode(generation)
-        limit = min(generation.max_tokens, self.room(ids))
-        writer = self.writer(len(ids), limit, generation, emit)
+        room = self.context_tokens - len(ids)
+        if room < 1:
+            raise PromptTooLong(
+                f"the prompt has {len(ids)} tokens, but {self.files.folder.name} reads {self.context_tokens} at most"
+            )
+        limit = min(generation.max_tokens, room)
+        matcher = None if generation.grammar is None else self._grammars.begin(generation.grammar)
+        writer = Writer(self.vocabulary, matcher, len(ids), limit, generation, emit)
         reading = Meter("reading", len(ids), notify, known_per_s=self.pace.read_per_s)
         cache = self._cache_after(static, cancelled, reading)
-        if cache is None:
-            return None
         logits = self._read(ids[len(static) :], cache, cancelled, reading, len(static))
         expected = generation.usual_tokens and (self.pace.written or generation.usual_tokens)
         writing = WritingMeter(limit, expected, notify, known_per_s=self.pace.written_per_s)
-        while logits is not None and not cancelled():
+        while True:
             new = writer.go_on(logits)
             thinking = generation.answer_begins is not None and generation.answer_begins not in writer.text
             writing.at(len(writer.ids), thinking=thinking)
@@ -484,7 +385,6 @@ class LoadedModel:
                 self._keep_pace(len(writer.ids), reading, writing)
                 return writer.end
             logits = self._read(new, cache, cancelled)
-        return None
 
     def _keep_pace(self, written: int, reading: Meter, writing: WritingMeter) -> None:
         """Keeps the pace of a plan of so many tokens for later estimates."""
@@ -496,28 +396,14 @@ class LoadedModel:
             written_per_s=writing.per_s or self.pace.written_per_s,
             written=mean_of_late(self.pace.written, written),
         )
-        if self._paces is not None and self.files.parameters >= SMALL_PARAMETERS:
-            self._paces.keep(self._pace_of, self.pace)
 
-    def room(self, ids: Sequence[int]) -> int:
-        """Returns how many tokens can follow the prompt ``ids``. Raises: PromptTooLong if there is no room for one."""
-        room = self.context_tokens - len(ids)
-        if room < 1:
-            raise PromptTooLong(
-                f"the prompt has {len(ids)} tokens, but {self.files.folder.name} reads {self.context_tokens} at most"
-            )
-        return room
-
-    def _cache_after(
-        self, static: tuple[int, ...], cancelled: Callable[[], bool], reading: Meter
-    ) -> DynamicCache | None:
-        """Returns a cache that has read ``static``, as the caller's own copy; None if cancelled meanwhile."""
+    def _cache_after(self, static: tuple[int, ...], cancelled: Callable[[], bool], reading: Meter) -> DynamicCache:
+        """Returns a cache that has read ``static``, as the caller's own copy."""
         if not static:
             return DynamicCache(config=self.model.config)
         if static not in self._prefixes:
             cache = DynamicCache(config=self.model.config)
-            if self._read(list(static), cache, cancelled, reading) is None:
-                return None
+            self._read(static, cache, cancelled, reading)
             self._prefixes[static] = cache
             if len(self._prefixes) > KEPT_PREFIXES:
                 self._prefixes.popitem(last=False)
@@ -531,10 +417,10 @@ class LoadedModel:
         cancelled: Callable[[], bool],
         reading: Meter | None = None,
         before: int = 0,
-    ) -> torch.Tensor | None:
-        """Reads ``ids`` into ``cache``. Returns float32 logits (vocabulary) after the last one, None if cancelled.
+    ) -> torch.Tensor:
+        """Reads ``ids`` into ``cache``. Returns float32 logits (vocabulary) after the last one.
 
-        A cache of which the reading was cancelled holds a part of a pass: the caller drops it.
+        Raises: Interrupted once ``cancelled``. The cache then holds a part of a pass: the caller drops it.
 
         Args:
             reading: learns how many tokens are read, with the ``before`` that were there.
@@ -542,18 +428,21 @@ class LoadedModel:
         options = {"logits_to_keep": 1} if self._last_logits_only else {}
         output = None
         for start in range(0, len(ids), PREFILL_CHUNK):
-            if cancelled():
-                return None
             chunk = torch.tensor([ids[start : start + PREFILL_CHUNK]], device=self.placement.device)
-            done, tokens = before + start, chunk.shape[1]
-            if reading is not None:
-                reading.at(done)
-            share = None if reading is None else lambda part, done=done, tokens=tokens: reading.at(done + part * tokens)
+            done, tokens, begun = before + start, chunk.shape[1], itertools.count()
+
+            def look(done: int = done, tokens: int = tokens, begun: Iterator[int] = begun) -> None:
+                if cancelled():
+                    raise Interrupted
+                if reading is not None:
+                    reading.at(done + tokens * min(1.0, next(begun) / len(self._parts)))
+
+            self._look = look
             try:
-                with nullcontext() if self._passes is None else self._passes.watched(cancelled, share):
-                    output = self.model(input_ids=chunk, past_key_values=cache, use_cache=True, **options)
-            except Interrupted:
-                return None
+                look()
+                output = self.model(input_ids=chunk, past_key_values=cache, use_cache=True, **options)
+            finally:
+                self._look = None
             if reading is not None:
                 reading.at(done + tokens)
         if output is None:
@@ -561,10 +450,14 @@ class LoadedModel:
         logits: torch.Tensor = output.logits[0, -1].to("cpu", torch.float32)
         return logits
 
-    def writer(self, prompt_tokens: int, limit: int, generation: Generation, emit: Callable[[str], None]) -> Writer:
-        """Begins a completion. Raises: whatever a grammar's compiler raises."""
-        matcher = None if generation.grammar is None else self._grammars.begin(generation.grammar)
-        return Writer(self.vocabulary, matcher, prompt_tokens, limit, generation, emit)
+    def _look_between_parts(self, _part: Any, _given: Any) -> None:
+        if self._look is not None:
+            self._look()
+
+
+def use_threads(parameters: int) -> None:
+    """Lets torch use as many threads as help a model of so many parameters, in the thread that calls this."""
+    torch.set_num_threads(1 if parameters < SMALL_PARAMETERS else idle_threads())
 
 
 def _stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -587,131 +480,9 @@ def _available(placement: Placement) -> Placement:
     return placement
 
 
-def choose_threads(parameters: int) -> int:
-    """Finds the best number of threads by trying: on a busy machine more threads than idle cores are much slower.
-
-    Small models never gain from a second one.
-    """
-    cores = most_threads()
-    if parameters < SMALL_PARAMETERS or cores == 1:
-        return 1
-    before = torch.get_num_threads()
-    weight, vector = torch.ones(2048, 2048), torch.ones(8, 2048)
-    candidates = sorted({1, max(1, cores // 2), cores})
-    seconds = {threads: _seconds_with(threads, weight, vector) for threads in candidates}
-    torch.set_num_threads(before)
-    return min(candidates, key=lambda threads: seconds[threads])
-
-
-def _seconds_with(threads: int, weight: torch.Tensor, vector: torch.Tensor) -> float:
-    """Returns the median time of five products, after one to warm up."""
-    torch.set_num_threads(threads)
-    return median(timeit.repeat(lambda: torch.nn.functional.linear(vector, weight), number=1, repeat=6)[1:])
-
-
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-# Several completions in one batch.
-
-
-class _Row:
-    """One completion being written. ``read``: how many tokens of it the model has read."""
-
-    def __init__(self, model: LoadedModel, call: Call) -> None:
-        """Raises: PromptTooLong, and whatever a grammar's compiler raises."""
-        self.call = call
-        self.prompt, _ = model.encode(call.generation)
-        self.read = len(self.prompt)
-        limit = min(call.generation.max_tokens, model.room(self.prompt))
-        self._writer = model.writer(self.read, limit, call.generation, call.notify)
-
-    def go_on(self, logits: torch.Tensor) -> list[int]:
-        """Returns the tokens that the model must read next, none if the row has ended or nobody waits for it."""
-        try:
-            pending = [] if self.call.cancelled.is_set() else self._writer.go_on(logits)
-        except Exception as error:  # noqa: BLE001 it is the row's own, and reaches whoever asked for it
-            self.call.notify(error)
-            return []
-        if self._writer.end is not None:
-            self.call.notify(self._writer.end)
-        return pending
-
-
-@torch.inference_mode()
-def generate_together(model: LoadedModel, calls: Sequence[Call]) -> None:
-    """Writes all completions; a failure of one leaves the others alone.
-
-    Rows advance by different numbers of tokens, since the model is not asked for what a grammar forces. The shorter
-    rows are padded, and no row sees a padded place.
-    """
-    model.choose_threads()
-    rows = []
-    for each in calls:
-        try:
-            rows.append(_Row(model, each))
-        except Exception as error:  # noqa: BLE001 as above
-            each.notify(error)
-    if rows:
-        _write(model, rows)
-
-
-def _write(model: LoadedModel, going: list[_Row]) -> None:
-    cache = DynamicCache(config=model.model.config)
-    longest = max(len(row.prompt) for row in going)
-    ids = torch.zeros(len(going), longest, dtype=torch.long)
-    seen = torch.zeros(len(going), longest, dtype=torch.long)
-    for index, row in enumerate(going):
-        ids[index, longest - len(row.prompt) :] = torch.tensor(row.prompt)
-        seen[index, longest - len(row.prompt) :] = 1
-    positions = (seen.cumsum(1) - 1).clamp(min=0)
-    logits = _pass(model, ids, seen, positions, cache)[:, -1]
-    while going:
-        pending = [row.go_on(logits[index]) for index, row in enumerate(going)]
-        kept = [index for index, tokens in enumerate(pending) if tokens]
-        if not kept:
-            return
-        if len(kept) < len(going):
-            cache.batch_select_indices(torch.tensor(kept, device=model.placement.device))
-            going, pending, seen = [going[i] for i in kept], [pending[i] for i in kept], seen[kept]
-        logits, seen = _read(model, going, pending, seen, cache)
-
-
-def _read(
-    model: LoadedModel, rows: Sequence[_Row], pending: Sequence[Sequence[int]], seen: torch.Tensor, cache: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Reads each row's pending tokens. Returns the logits after each row's last one, and the places it may see."""
-    most = max(map(len, pending))
-    ids = torch.zeros(len(rows), most, dtype=torch.long)
-    new = torch.zeros(len(rows), most, dtype=torch.long)
-    positions = torch.zeros(len(rows), most, dtype=torch.long)
-    for index, (row, tokens) in enumerate(zip(rows, pending, strict=True)):
-        ids[index, : len(tokens)] = torch.tensor(tokens)
-        new[index, : len(tokens)] = 1
-        positions[index] = torch.arange(row.read, row.read + most)
-        row.read += len(tokens)
-    seen = torch.cat([seen, new], dim=1)
-    logits = _pass(model, ids, seen, positions, cache)
-    last = torch.tensor([len(tokens) - 1 for tokens in pending])
-    return logits[torch.arange(len(rows)), last], seen
-
-
-def _pass(
-    model: LoadedModel, ids: torch.Tensor, seen: torch.Tensor, positions: torch.Tensor, cache: Any
-) -> torch.Tensor:
-    """Returns logits (rows, tokens, vocabulary) in float32 on the processor."""
-    device = model.placement.device
-    output = model.model(
-        input_ids=ids.to(device),
-        attention_mask=seen.to(device),
-        position_ids=positions.to(device),
-        past_key_values=cache,
-        use_cache=True,
-    )
-    logits: torch.Tensor = output.logits.to("cpu", torch.float32)
-    return logits
 
 
 # Timing: an architecture is built twice with few layers, all weights zero. The difference is what a layer takes, the
@@ -741,7 +512,7 @@ def trial(
 
     passed()
     placement = place(parameters)
-    torch.set_num_threads(choose_threads(parameters))
+    use_threads(parameters)
 
     def build(layers: int) -> Any:
         return _model(kind, config, layers, placement.dtype)
@@ -784,8 +555,7 @@ def _model(kind: str, config: Mapping[str, Any], layers: int, dtype: str) -> Any
                 small, dtype=getattr(torch, dtype), trust_remote_code=False
             )
     except Exception as error:  # a configuration from elsewhere makes the library raise anything
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InferenceError(f"it cannot be timed: {first[:200]}") from error
+        raise InferenceError(f"it cannot be timed: {_first_line(error)[:200]}") from error
 
 
 def _require_room(model: Any, device: str) -> None:

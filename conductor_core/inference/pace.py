@@ -1,8 +1,7 @@
-"""How quick models are on this machine, kept on disk: measured before they are downloaded, and of late.
+"""How quick models are on this machine, measured before they are downloaded and kept on disk.
 
-``Paces`` measures each model once. ``recent_paces`` has how quick each local Conductor was of late, for estimates after
-a restart. It imports no torch until something is measured. ``CONDUCTORS`` and ``SMALL_WORKERS`` are models of the hub
-that people will want to try: their sizes and licences are known before anything is downloaded.
+``Paces`` measures each model once, and imports no torch until then. ``CONDUCTORS`` and ``SMALL_WORKERS`` are models of
+the hub that people will want to try: their sizes and licences are known before anything is downloaded.
 """
 
 import hashlib
@@ -22,7 +21,6 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from conductor_core.files import private_folder, write_whole
-from conductor_core.inference.generation import RecentPace
 from conductor_core.inference.hardware import accelerator_memory, most_threads, place
 
 log = logging.getLogger(__name__)
@@ -130,11 +128,6 @@ class Kept(Generic[V]):
             return self._refused
 
 
-def recent_paces(folder: Path) -> Kept[RecentPace]:
-    """Returns how quick models were of late, as ``folder`` has it."""
-    return Kept(folder / "paces.json", TypeAdapter(dict[str, RecentPace]))
-
-
 # Measurements.
 
 _SIZES = (
@@ -231,50 +224,32 @@ class Published:
     size_bytes: int
 
 
-def _qwen2(parameters: int, licence: str, **sizes: Any) -> Published:
-    config = {"vocab_size": 151_936, "max_position_embeddings": 32_768, "tie_word_embeddings": True, **sizes}
-    return Published(Shape("qwen2", parameters, config), licence, 2 * parameters)
-
-
-def _sizes(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int) -> dict[str, int]:
-    return {
-        "hidden_size": hidden,
-        "intermediate_size": intermediate,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-    }
-
-
+_NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 _APACHE = "apache-2.0"
-_HALF_BILLION = _qwen2(494_032_768, _APACHE, **_sizes(896, 4864, 24, 14, 2))
-_LLAMA_3B = _sizes(3072, 8192, 28, 24, 8) | {
-    "head_dim": 128,
-    "vocab_size": 128_256,
-    "max_position_embeddings": 131_072,
-    "tie_word_embeddings": True,
-}
-_QWEN3 = _sizes(1024, 3072, 28, 16, 8) | {
-    "head_dim": 128,
-    "vocab_size": 151_936,
-    "max_position_embeddings": 40_960,
-    "tie_word_embeddings": True,
-}
+
+
+def _published(
+    kind: str, parameters: int, licence: str, sizes: tuple[int, ...], size_bytes: int | None = None, **more: Any
+) -> Published:
+    """``sizes``: as ``_NAMES``. ``more``: what differs from the smaller Qwen2.5."""
+    usual = {"vocab_size": 151_936, "max_position_embeddings": 32_768, "tie_word_embeddings": True}
+    shape = Shape(kind, parameters, dict(zip(_NAMES, sizes, strict=True)) | usual | more)
+    return Published(shape, licence, size_bytes or 2 * parameters)
+
+
+_LLAMA_3B = {"head_dim": 128, "vocab_size": 128_256, "max_position_embeddings": 131_072}
+_HALF_BILLION = _published("qwen2", 494_032_768, _APACHE, (896, 4864, 24, 14, 2))
 
 CONDUCTORS: Mapping[str, Published] = MappingProxyType(
     {
-        "di-zhang-fdu/openfugu-conductor-3b": Published(
-            Shape("llama", 3_212_749_824, _LLAMA_3B), "llama3.2", 2 * 3_212_749_824
+        "di-zhang-fdu/openfugu-conductor-3b": _published(
+            "llama", 3_212_749_824, "llama3.2", (3072, 8192, 28, 24, 8), **_LLAMA_3B
         ),
-        "Qwen/Qwen2.5-7B-Instruct": _qwen2(
-            7_615_616_512,
-            _APACHE,
-            **_sizes(3584, 18_944, 28, 28, 4),
-            vocab_size=152_064,
-            tie_word_embeddings=False,
+        "Qwen/Qwen2.5-7B-Instruct": _published(
+            "qwen2", 7_615_616_512, _APACHE, (3584, 18_944, 28, 28, 4), vocab_size=152_064, tie_word_embeddings=False
         ),
-        "Qwen/Qwen2.5-3B-Instruct": _qwen2(3_085_938_688, "qwen-research", **_sizes(2048, 11_008, 36, 16, 2)),
-        "Qwen/Qwen2.5-1.5B-Instruct": _qwen2(1_543_714_304, _APACHE, **_sizes(1536, 8960, 28, 12, 2)),
+        "Qwen/Qwen2.5-3B-Instruct": _published("qwen2", 3_085_938_688, "qwen-research", (2048, 11_008, 36, 16, 2)),
+        "Qwen/Qwen2.5-1.5B-Instruct": _published("qwen2", 1_543_714_304, _APACHE, (1536, 8960, 28, 12, 2)),
         "Qwen/Qwen2.5-0.5B-Instruct": _HALF_BILLION,
     }
 )
@@ -285,7 +260,15 @@ SMALL_WORKERS: Mapping[str, Published] = MappingProxyType(
         "Qwen/Qwen2.5-0.5B-Instruct": _HALF_BILLION,
         "Qwen/Qwen2.5-Coder-0.5B-Instruct": _HALF_BILLION,
         # Its file on the hub also holds what the embeddings share.
-        "Qwen/Qwen3-0.6B": Published(Shape("qwen3", 596_049_920, _QWEN3), _APACHE, 1_500_000_000),
+        "Qwen/Qwen3-0.6B": _published(
+            "qwen3",
+            596_049_920,
+            _APACHE,
+            (1024, 3072, 28, 16, 8),
+            1_500_000_000,
+            head_dim=128,
+            max_position_embeddings=40_960,
+        ),
     }
 )
 """Those of the small pool."""

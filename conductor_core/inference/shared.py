@@ -1,7 +1,6 @@
 """Shares one model per process and folder among all who name it. Its one thread loads it at first use and uses it.
 
-shared_model(ref) -> SharedModel.stream(generation) -> its own thread: load, then LoadedModel.generate, or
-                                                       together.generate_together for calls that wait for a small model
+shared_model(ref) -> SharedModel.stream(generation) -> its own thread: load, then LoadedModel.generate
                                                     -> pieces of text over a queue into the caller's event loop
 """
 
@@ -10,8 +9,7 @@ import gc
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -19,15 +17,20 @@ from typing import TYPE_CHECKING
 
 from conductor_core.chat.progress import Progress, watcher
 from conductor_core.files import FileLock, expand_path, is_folder, is_locked
-from conductor_core.inference.generation import Call, Done, Generation, InferenceError, Interrupted, sparingly
+from conductor_core.inference.generation import (
+    Call,
+    Done,
+    Generation,
+    IdleTimer,
+    InferenceError,
+    Interrupted,
+    sparingly,
+)
 from conductor_core.inference.hardware import SMALL_PARAMETERS, Placement, free_ram_bytes, place
 from conductor_core.inference.source import inspect_folder, local_folder, model_files
 
 if TYPE_CHECKING:
     from conductor_core.inference.model import LoadedModel
-
-MOST_TOGETHER = 16
-"""The most calls in one batch: more calls would not make a pass of a small model cheaper for each."""
 
 OF_LATE_S = 60.0
 """A model that was not used for so long leaves when another is loaded: a run's own models follow each other sooner."""
@@ -52,7 +55,7 @@ def release(ref: str) -> bool:
     """Takes a model out of the memory of this process. Returns False if somebody waits for it."""
     with _models_lock:
         model = _models.get(_key(ref))
-        return model is None or model._go()
+        return model is None or model._leave()
 
 
 def _key(ref: str) -> str:
@@ -63,13 +66,10 @@ def _key(ref: str) -> str:
 class SharedModel:
     """A model and the one thread in which it lives: calls wait for each other in order of arrival.
 
-    Calls that wait for a small model are answered together.
-
     Attributes:
         loaded: the model; None until the first call, and after it has left memory.
         idle_s: seconds without a call after which it leaves memory; None: never.
         load_s: seconds that loading took.
-        paces_folder: where it keeps how quick it was; None: nowhere. It counts from the next loading.
     """
 
     def __init__(self, ref: str) -> None:
@@ -77,18 +77,16 @@ class SharedModel:
         self.loaded: LoadedModel | None = None
         self.load_s: float | None = None
         self.idle_s: float | None = None
-        self.paces_folder: Path | None = None
-        self._waiting = 0
         self._used_s = time.monotonic()
-        self._timer: threading.Timer | None = None
+        self._idle = IdleTimer(self._leave_if_idle)
         self._in_use: FileLock | None = None
-        self._calls: deque[Call] = deque()
+        self._calls: list[Call] = []  # those that wait, and the one that is answered
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
 
     @property
     def busy(self) -> bool:
         """Whether somebody waits for the model."""
-        return self._waiting > 0
+        return bool(self._calls)
 
     @property
     def is_small(self) -> bool:
@@ -127,10 +125,10 @@ class SharedModel:
             except RuntimeError:
                 cancelled.set()  # the loop was closed: nobody listens any more
 
+        call = Call(generation, notify, cancelled, told)
         with _models_lock:
-            self._waiting += 1
-            self._calls.append(Call(generation, notify, cancelled, told))
-        self._thread.submit(self._serve)
+            self._calls.append(call)
+        self._thread.submit(self._serve, call)
         try:
             while True:
                 item = await queue.get()
@@ -145,46 +143,24 @@ class SharedModel:
         finally:
             cancelled.set()
 
-    def _serve(self) -> None:
-        """Answers the first call that waits, or the first few. Each call comes with one turn of this method."""
-        taken = self._next_calls()
+    def _serve(self, call: Call) -> None:
         try:
-            calls = [call for call in taken if not call.cancelled.is_set()]
-            if calls:
-                self._answer(self.loaded or self._load(calls), calls)
+            if not call.cancelled.is_set():
+                model = self.loaded or self._load()
+                call.notify(model.generate(call.generation, call.notify, call.cancelled.is_set, call.progress))
         except Interrupted:
-            log.info("%s is not loaded: nobody waits for it now", self.ref)
-        except Exception as error:  # noqa: BLE001 it must cross to the callers, who would else wait for ever
-            for call in taken:
-                call.notify(error)
+            log.info("%s stops: nobody waits for it now", self.ref)
+        except Exception as error:  # noqa: BLE001 it must cross to the caller, who would else wait for ever
+            call.notify(error)
         finally:
             with _models_lock:
-                self._waiting -= len(taken)
+                self._calls.remove(call)
                 self._used_s = time.monotonic()
-            self._leave_later()
+                if not self.is_small:
+                    self._idle.begin(self.idle_s)
 
-    def _next_calls(self) -> list[Call]:
-        """Takes the calls of one turn; empty if an earlier turn has answered all."""
-        with _models_lock:
-            small = self.loaded is not None and self.is_small
-            taken = [self._calls.popleft()] if self._calls else []
-            while small and self._calls and len(taken) < MOST_TOGETHER and taken[0].fits and self._calls[0].fits:
-                taken.append(self._calls.popleft())
-            return taken
-
-    def _answer(self, model: "LoadedModel", calls: Sequence[Call]) -> None:
-        if len(calls) > 1:
-            from conductor_core.inference.model import generate_together
-
-            generate_together(model, calls)
-            return
-        (call,) = calls
-        done = model.generate(call.generation, call.notify, call.cancelled.is_set, call.progress)
-        if done is not None:
-            call.notify(done)
-
-    def _load(self, calls: Sequence[Call]) -> "LoadedModel":
-        """Loads the model for ``calls`` and those behind them, one at a time in this process.
+    def _load(self) -> "LoadedModel":
+        """Loads the model for all who wait for it, one at a time in this process.
 
         Other models leave: those that were not used of late, and where memory is short all that nobody waits for.
         Raises: Interrupted once nobody waits any more.
@@ -192,7 +168,7 @@ class SharedModel:
 
         def waiting() -> list[Call]:
             with _models_lock:
-                return [call for call in (*calls, *self._calls) if not call.cancelled.is_set()]
+                return [call for call in self._calls if not call.cancelled.is_set()]
 
         def notify(made: Progress) -> None:
             for call in waiting():
@@ -208,8 +184,9 @@ class SharedModel:
             short = placement.device != "cpu" or (free is not None and free < placement.needed_bytes)
             with _models_lock:
                 for other in _models.values():
-                    if other is not self:
-                        other._leave(0.0 if short else OF_LATE_S)
+                    unused_s = time.monotonic() - other._used_s
+                    if other is not self and not other.is_small and (short or unused_s >= OF_LATE_S):
+                        other._leave()
             # The one import that brings in torch: an inspector with remote models never pays for it.
             from conductor_core.inference.model import LoadedModel
 
@@ -218,24 +195,16 @@ class SharedModel:
             start = time.perf_counter()
             self._in_use = hold(files.folder)
             try:
-                self.loaded = LoadedModel(
-                    files, notify, cancelled=lambda: not waiting(), paces_folder=self.paces_folder
-                )
+                self.loaded = LoadedModel(files, notify, cancelled=lambda: not waiting())
             finally:
                 if self.loaded is None:
                     self._drop()
             self.load_s = time.perf_counter() - start
             return self.loaded
 
-    def _leave(self, unused_s: float) -> bool:
-        """Leaves memory if nobody has used it for ``unused_s``; small models stay. The caller has the lock."""
-        if self.is_small or time.monotonic() - self._used_s < unused_s:
-            return False
-        return self._go()
-
-    def _go(self) -> bool:
+    def _leave(self) -> bool:
         """Leaves memory unless somebody waits for it. The caller has the lock."""
-        if self._waiting:
+        if self._calls:
             return False
         if self.loaded is not None:
             log.info("%s leaves memory", self.ref)
@@ -248,24 +217,11 @@ class SharedModel:
             self._in_use.close()
             self._in_use = None
 
-    def _leave_later(self) -> None:
-        """Starts the timer that lets the model leave once nobody has asked for it for ``idle_s``."""
-        with _models_lock:
-            if self.idle_s is None or self._timer is not None or self.is_small:
-                return
-            wait_s = max(0.0, self.idle_s - (time.monotonic() - self._used_s)) + 0.01
-            self._timer = threading.Timer(wait_s, self._leave_if_idle)
-            self._timer.daemon = True
-            self._timer.start()
-
     def _leave_if_idle(self) -> None:
         with _models_lock:
-            self._timer = None
-            left = self.idle_s is not None and self._leave(self.idle_s)
+            left = self._leave()
         if left:
             gc.collect()  # a model's parts hold each other
-        else:
-            self._leave_later()
 
 
 # Models in memory are marked for all processes of this machine: nobody deletes the files under them. The mark is a

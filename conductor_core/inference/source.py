@@ -48,7 +48,7 @@ class ModelFiles:
 def inspect_folder(folder: Path) -> ModelFiles:
     """Checks a model's files, of the weights only the headers. Raises: ModelUnavailable, saying what is wrong."""
     config = _read_config(folder)
-    weights = weights_of(folder)
+    weights = _weights_of(folder)
     if not weights:
         if any(True for pattern in _PICKLES for _ in folder.glob(pattern)):
             raise ModelUnavailable(
@@ -71,11 +71,11 @@ def inspect_folder(folder: Path) -> ModelFiles:
         )
     if not (folder / "tokenizer.json").is_file() and not (folder / "tokenizer_config.json").is_file():
         raise ModelUnavailable(f"{folder} has no tokenizer (tokenizer.json)")
-    parameters = sum(prod(shape) for path in weights for shape, _ in tensors_of(path).values())
+    parameters = sum(map(_parameters_in, weights))
     return ModelFiles(folder, config, parameters, sum(path.stat().st_size for path in weights))
 
 
-def weights_of(folder: Path) -> list[Path]:
+def _weights_of(folder: Path) -> list[Path]:
     """Returns the files of weights that are loaded. Others may lie beside them, such as the maker's own form."""
     names = {_WHOLE} if (folder / _WHOLE).is_file() else set()
     names |= _indexed(folder) or set()
@@ -111,8 +111,8 @@ def context_of(ref: str) -> int | None:
     return None
 
 
-def tensors_of(path: Path) -> dict[str, tuple[list[int], tuple[int, int]]]:
-    """Returns the shape of each tensor of a safetensors file, and where its data begins and ends, by its header.
+def _parameters_in(path: Path) -> int:
+    """Counts the numbers in the tensors of a safetensors file, by its header.
 
     The file is 8 bytes of length (little endian), a JSON header, the data. Raises: ModelUnavailable if it is not whole.
     """
@@ -122,15 +122,11 @@ def tensors_of(path: Path) -> dict[str, tuple[list[int], tuple[int, int]]]:
             if length > _MAX_HEADER_BYTES:
                 raise ValueError(f"a header of {length} bytes")
             header = json.loads(file.read(length))
-        found: dict[str, tuple[list[int], tuple[int, int]]] = {}
-        for name, entry in header.items():
-            if name != "__metadata__":
-                first, last = entry["data_offsets"]
-                found[name] = [int(size) for size in entry["shape"]], (int(first), int(last))
-        end = max((last for _, (_, last) in found.values()), default=0)
+        tensors = [entry for name, entry in header.items() if name != "__metadata__"]
+        end = max((int(entry["data_offsets"][1]) for entry in tensors), default=0)
         if path.stat().st_size != 8 + length + end:
             raise ValueError(f"{path.stat().st_size:,} bytes instead of {8 + length + end:,}")
-        return found
+        return sum(prod(map(int, entry["shape"])) for entry in tensors)
     except (OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise ModelUnavailable(f"{path} is not a whole safetensors file: {error}") from error
 

@@ -15,7 +15,6 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -107,8 +106,6 @@ _ASKED_FOR = {
     "cache-control": "no-store",
     "content-type": "application/json",
 }
-_TO_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-"""httpx2's own form of JSON. It makes an encoder for each request, which takes as long as the rest of the request."""
 
 
 class NoPart(ValueError):
@@ -392,17 +389,10 @@ def _without_system(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return others
 
 
-_MOST_SERVERS = 256
-_refusals: OrderedDict[tuple[str, str], Refusals] = OrderedDict()
-
-
-def refusals_of(url: str, model: str) -> Refusals:
+@functools.lru_cache(256)
+def refusals_of(_url: str, _model: str) -> Refusals:
     """Returns what this process has learnt of a model of a server."""
-    found = _refusals.setdefault((url, model), Refusals())
-    _refusals.move_to_end((url, model))
-    if len(_refusals) > _MOST_SERVERS:
-        _refusals.popitem(last=False)
-    return found
+    return Refusals()
 
 
 class Exchange:
@@ -585,7 +575,6 @@ class ModelClient:
         self._transport: httpx2.AsyncBaseTransport | None = None
         self._socket, self._own_refusals = socket, Refusals(ours=True)
         self._extensions = {"timeout": _timeout(spec.timeout_s).as_dict()}
-        self._headers: tuple[str | None, httpx2.Headers] | None = None  # of the key that was sent last
 
     def key(self) -> str | None:
         """Returns the key that the server wants, see ``read_key``. Raises: ServerFault."""
@@ -686,15 +675,6 @@ class ModelClient:
             return f"{self.who}: {self.spec.model}"
         return f"{self.who}: {self._url.host}" + (f":{self._url.port}" if self._url.port else "")
 
-    def _headers_with(self, key: str | None) -> httpx2.Headers:
-        """Returns what is sent beside the body. Made once a key: that takes as long as the rest of the request."""
-        if self._headers is not None and self._headers[0] == key:
-            return self._headers[1]
-        headers = httpx2.Headers({**_ASKED_FOR, **self.dialect.headers(key)}, encoding="ascii")
-        if self.spec.api_key_env != TYPED_KEY:  # such a key is gone when its session ends
-            self._headers = key, headers
-        return headers
-
     @asynccontextmanager
     async def _post(self, body: Mapping[str, Any], key: str | None) -> AsyncGenerator[Exchange]:
         """Sends ``body`` and yields the reply. Raises: ServerFault for a fault of the connection, reading included."""
@@ -703,8 +683,10 @@ class ModelClient:
             self._transport = AiohttpTransport(socket=self._socket)
         answering, limit_s = False, asyncio.get_running_loop().time() + self.limit_s
         try:
-            content = httpx2.ByteStream(_TO_JSON.encode(dict(body)).encode())
-            headers = self._headers_with(key)
+            content = httpx2.ByteStream(
+                json.dumps(dict(body), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+            )
+            headers = httpx2.Headers({**_ASKED_FOR, **self.dialect.headers(key)}, encoding="ascii")
             request = httpx2.Request("POST", url, headers=headers, stream=content, extensions=self._extensions)
             response = await self._transport.handle_async_request(request)
             try:

@@ -1,12 +1,11 @@
 import itertools
-import re
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_core.conductors.grammar import PlanBudget, PlanShape, least_tokens, plan_schema
+from conductor_core.conductors.grammar import PlanShape, plan_schema
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.validation import validate
 from tests.support.grammars import accepts, begin
@@ -18,9 +17,8 @@ def plan(ids: str, subtasks: str, access: str, before: str = "") -> str:
     return f"{before}model_id = [{ids}]\nsubtasks = [{subtasks}]\naccess_list = [{access}]"
 
 
-@pytest.mark.parametrize("bounded", [False, True])
-def test_accepts_every_form_of_a_legal_plan(bounded: bool) -> None:
-    shape = PlanShape(choices=(0, 1, 2), max_steps=4, bounded=bounded)
+def test_accepts_every_form_of_a_legal_plan() -> None:
+    shape = PlanShape(choices=(0, 1, 2), max_steps=4)
     assert accepts(shape, plan("2", '"x"', "[]"))
     assert accepts(shape, plan("0, 1", '"Ask \\"why\\"", "a\\nb \\\\ ä 😀 {question}"', '[], "all"'))
     assert accepts(shape, plan("0, 1, 2, 0", '"a", "b", "c", "d"', "[], [0], [0, 1], [1, 2]", "Use max_sum.\n\n"))
@@ -109,65 +107,36 @@ def test_two_digit_ordinals_and_steps() -> None:
     assert accepts(shape, plan(", ".join(["11"] * 12), subtasks, access))
 
 
-class RandomWriter:
-    """Draws one allowed byte after the other, as a model that knows nothing would, under the budget's forcing."""
-
-    def __init__(self, shape: PlanShape, limit: int, random: Random) -> None:
-        self.shape, self.limit, self.random = shape, limit, random
-
-    def write(self) -> tuple[str, int]:
-        matcher = begin(self.shape)
-        casts = bool(self.shape.phrases)
-        budget = PlanBudget(self.shape.max_steps, task_first=self.shape.task_first, thought_casts=casts)
-        text, used = b"", 0
-        while not matcher.complete and used < self.limit + 50:
-            forced = budget(text.decode("utf-8", "ignore"), used, self.limit)
-            if forced is not None and matcher.accept(list(forced.encode())):
-                text, used = text + forced.encode(), used + len(forced)
-                continue
-            byte = self.random.choice(matcher.allowed(256).nonzero().flatten().tolist())
-            assert matcher.accept([byte])
-            text, used = text + bytes([byte]), used + 1
-        return text.decode(), used
+def written_at_random(shape: PlanShape, random: Random) -> str:
+    """Draws one allowed byte after the other, as a model that knows nothing would."""
+    matcher, text = begin(shape), b""
+    while not matcher.complete:
+        byte = random.choice(matcher.allowed(256).nonzero().flatten().tolist())
+        assert matcher.accept([byte])
+        text += bytes([byte])
+    return text.decode()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     data=st.data(),
     choices=st.integers(1, 12),
-    max_steps=st.integers(1, 7),
-    spare=st.sampled_from([0, 1, 37, 300]),
+    max_steps=st.integers(1, 5),
     may_stop=st.booleans(),
     task_first=st.booleans(),
 )
-def test_even_a_byte_at_a_time_plans_are_whole_within_the_limit(
-    data: st.DataObject, choices: int, max_steps: int, spare: int, may_stop: bool, task_first: bool
+def test_even_a_byte_at_a_time_plans_are_whole_and_of_bounded_length(
+    data: st.DataObject, choices: int, max_steps: int, may_stop: bool, task_first: bool
 ) -> None:
     shape = PlanShape(choices=tuple(range(choices)), max_steps=max_steps, may_stop=may_stop, task_first=task_first)
-    limit = least_tokens(max_steps) + spare
-    text, used = RandomWriter(shape, limit, data.draw(st.randoms(use_true_random=False))).write()
-    assert used <= limit
+    text = written_at_random(shape, data.draw(st.randoms(use_true_random=False)))
+    assert len(text) <= 700 + max_steps * 1_700
     parsed = parse_completion(text)
     assert not parsed.faults
     if not (may_stop and parsed.is_stop):
         assert not validate(parsed, [f"w{i}" for i in range(choices)], max_steps=max_steps).faults
         assert parsed.steps is not None
         assert not task_first or "{question}" in str(parsed.steps[0].instruction)
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32), max_steps=st.integers(1, 4), recursion=st.booleans(), inner=st.booleans())
-def test_who_does_what_in_the_thought_is_who_does_it_in_the_plan(
-    seed: int, max_steps: int, recursion: bool, inner: bool
-) -> None:
-    choices = (0, 1, 2) if recursion else (0, 1)
-    shape = PlanShape(choices, max_steps, may_stop=inner, task_first=True, phrases=BOOK, recursion=recursion)
-    text, _ = RandomWriter(shape, 10_000, Random(seed)).write()
-    parsed, thought = parse_completion(text), text.partition("\n")[0]
-    assert parsed.is_stop == (thought == "It is settled.")
-    if not parsed.is_stop:
-        assert not validate(parsed, ["a", "b"], max_steps=max_steps, allow_recursion=recursion).faults
-        assert [step.agent for step in parsed.steps or ()] == [int(each) for each in re.findall(r"\d+", thought)]
 
 
 @pytest.mark.parametrize("inner", [False, True])

@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +13,8 @@ import torch
 from conductor_core.chat.messages import Message
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.inference import model as model_module
-from conductor_core.inference.generation import Generation, Interrupted
+from conductor_core.inference.generation import Generation, Interrupted, Meter
+from conductor_core.inference.hardware import place
 from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.shared import shared_model
 from conductor_core.inference.source import inspect_folder
@@ -28,8 +29,8 @@ PROMPT = Generation((SYSTEM, Message(role="user", content="17 * 24")), max_token
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     """A model whose passes are watched as those of a large one are."""
     monkeypatch.setattr(model_module, "SMALL_PARAMETERS", 0)
-    monkeypatch.setattr(model_module, "choose_threads", lambda _: 1)
-    return LoadedModel(inspect_folder(random_model(tmp_path / "model")), paces_folder=tmp_path / "kept")
+    monkeypatch.setattr(model_module, "idle_threads", lambda: 1)
+    return LoadedModel(inspect_folder(random_model(tmp_path / "model")))
 
 
 def after_each_product(model: LoadedModel, act: Callable[[], object]) -> None:
@@ -48,10 +49,10 @@ def stop_after(count: int) -> Callable[[], bool]:
     return cancelled
 
 
-def write(model: LoadedModel, cancelled: Callable[[], bool] = lambda: False) -> str | None:
+def write(model: LoadedModel, cancelled: Callable[[], bool] = lambda: False) -> str:
     pieces: list[str] = []
-    done = model.generate(PROMPT, pieces.append, cancelled)
-    return None if done is None else "".join(pieces)
+    model.generate(PROMPT, pieces.append, cancelled)
+    return "".join(pieces)
 
 
 @pytest.mark.parametrize("looks", [1, 30, 90])
@@ -59,7 +60,8 @@ def test_a_pass_is_left_between_two_of_its_parts_and_leaves_nothing_broken(watch
     """The looks fall into the reading of the prefix, of the task, and into the writing."""
     products: list[None] = []
     after_each_product(watched, lambda: products.append(None))
-    assert write(watched, stop_after(looks)) is None
+    with pytest.raises(Interrupted):
+        write(watched, stop_after(looks))
     assert len(products) <= looks, "it looked before each product"
     other = LoadedModel(watched.files)
     assert write(watched) == write(other)
@@ -80,15 +82,14 @@ def test_reading_tells_how_far_a_single_pass_is_how_quick_and_how_long(watched: 
 
 
 def test_a_later_reading_has_an_estimate_from_its_beginning(
-    watched: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watched: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_module, "PREFILL_CHUNK", 64)
     after_each_product(watched, lambda: time.sleep(PART_S))
     plan = Generation(PROMPT.prompt, max_tokens=5, static_messages=1, usual_tokens=4)
     watched.generate(plan, lambda _: None, lambda: False)
-    after_a_restart = LoadedModel(watched.files, paces_folder=tmp_path / "kept")
     told: list[Progress] = []
-    after_a_restart.generate(plan, lambda _: None, lambda: False, told.append)
+    watched.generate(plan, lambda _: None, lambda: False, told.append)
     assert told[0].phase == "reading"
     assert told[0].left_s is not None
     assert told[0].left_s > 0
@@ -101,54 +102,27 @@ def test_loading_ends_between_two_tensors(tmp_path: Path) -> None:
     assert len(told) == 3
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Any:
-    return model_module.load_weights(inspect_folder(random_model(tmp_path)), "auto", lambda _: None, lambda: False)
-
-
-# Without a card: torch's device without memory takes weights in the same way.
-@pytest.mark.parametrize("looks", [0, 1, 5])
-def test_the_way_to_a_graphics_card_ends_between_two_parts(model: Any, looks: int) -> None:
-    told: list[Progress] = []
-    with pytest.raises(Interrupted):
-        model_module.to_device(model, "meta", told.append, stop_after(looks))
-    assert len(told) == looks
-    parts = [part for part in model.modules() if next(part.children(), None) is None]
-    moved = [{each.device.type for each in (*part.parameters(), *part.buffers())} for part in parts]
-    assert moved[looks:] == [{"cpu"} if each else each for each in moved[looks:]]
-    assert moved[:looks] == [{"meta"} if each else each for each in moved[:looks]]
-
-
 def test_a_graphics_card_computes_without_cudnn_whose_attention_does_not_repeat_itself(
-    model: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen: list[bool] = []
     monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", chosen.append)
-    with pytest.raises(Interrupted):
-        model_module.to_device(model, "cuda", lambda _: None, lambda: True)
+    monkeypatch.setattr(torch.nn.Module, "to", lambda module, _device: module)
+    files = inspect_folder(random_model(tmp_path))
+    card = replace(place(files.parameters), device="cuda")
+    model_module.load_weights(files, card, lambda _: None, lambda: False)
     assert chosen == [False]
-
-
-def test_the_way_to_a_graphics_card_tells_how_far_it_is(model: Any) -> None:
-    told: list[Progress] = []
-    moved = model_module.to_device(model, "meta", told.append, lambda: False)
-    assert {each.device.type for each in (*moved.parameters(), *moved.buffers())} == {"meta"}
-    done = [each.done for each in told]
-    assert done == sorted(done)
-    assert {each.phase for each in told} == {"loading"}
-    assert done[-1] == told[-1].total > 0
 
 
 @pytest.fixture
 def slow_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = model_module._counted
+    at = Meter.at
 
-    def slowly(*given: Any) -> Any:
-        for each in counted(*given):
-            time.sleep(PART_S)
-            yield each
+    def slowly(self: Meter, done: float) -> None:
+        time.sleep(PART_S)
+        at(self, done)
 
-    monkeypatch.setattr(model_module, "_counted", slowly)
+    monkeypatch.setattr(Meter, "at", slowly)
 
 
 @pytest.mark.usefixtures("slow_loading")

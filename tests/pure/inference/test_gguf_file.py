@@ -2,6 +2,7 @@
 
 import os
 import struct
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -142,13 +143,11 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_large_file_that_changes_in_place_has_another_stamp(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gguf_digest, "WHOLE_BYTES", 1000)
-    assert file_stamp(file) != file_stamp(file), "it was changed just now, and may change again unnoticed"
-    monkeypatch.setattr(gguf_digest, "SETTLED_S", 0.0)
+def test_a_file_that_changes_in_place_has_another_stamp(file: Path) -> None:
     before = file_stamp(file)
     assert file_stamp(file) == before
     status = file.stat()
+    time.sleep(0.05)  # as coarse as times of files are
     with file.open("r+b") as opened:
         opened.seek(50_001)
         opened.write(b"\x7f")

@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -6,8 +5,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from conductor_core.chat.messages import Message, Sampling
-from conductor_core.inference.generation import Generation, InferenceError, ModelUnavailable, PromptTooLong
-from conductor_core.inference.model import LoadedModel, choose_threads
+from conductor_core.inference.generation import Generation, InferenceError, Interrupted, ModelUnavailable, PromptTooLong
+from conductor_core.inference.model import LoadedModel
 from conductor_core.inference.source import inspect_folder
 from tests.support.tiny_models import CHAT_TEMPLATE, random_model
 
@@ -27,7 +26,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 def write(model: LoadedModel, generation: Generation) -> tuple[str, str, int, int]:
     pieces: list[str] = []
     result = model.generate(generation, pieces.append, lambda: False)
-    assert result is not None
     return "".join(pieces), result.finish_reason, result.usage.input_tokens, result.usage.output_tokens
 
 
@@ -90,20 +88,10 @@ def test_a_grammar_is_obeyed(model: LoadedModel, seed: int) -> None:
     assert finish == "stop"
 
 
-def test_forced_characters_appear_when_asked_for(model: LoadedModel) -> None:
-    def force(text: str, used_tokens: int, limit_tokens: int) -> str | None:
-        assert limit_tokens == 400
-        return ", " if used_tokens >= 5 and "," not in text else None
-
-    text, finish, _, written = write(model, Generation("x", max_tokens=400, grammar=DIGITS, forcing=force))
-    assert finish == "stop"
-    assert written <= 12
-    assert 3 <= len(text.split(", ")[0]) <= 16
-
-
 def test_cancelling_stops_before_the_next_pass(model: LoadedModel) -> None:
     pieces: list[str] = []
-    assert model.generate(chat("task"), pieces.append, lambda: len(pieces) >= 3) is None
+    with pytest.raises(Interrupted):
+        model.generate(chat("task"), pieces.append, lambda: len(pieces) >= 3)
     assert len(pieces) == 3
 
 
@@ -114,7 +102,8 @@ def test_cancelling_stops_while_the_prompt_is_read(model: LoadedModel) -> None:
         looked.append(None)
         return len(looked) > 2
 
-    assert model.generate(Generation("word " * 1500, max_tokens=5), pytest.fail, cancelled) is None
+    with pytest.raises(Interrupted):
+        model.generate(Generation("word " * 1500, max_tokens=5), pytest.fail, cancelled)
 
 
 def test_a_prompt_longer_than_the_context_is_refused(tmp_path: Path) -> None:
@@ -200,16 +189,6 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable):
         LoadedModel(inspect_folder(folder))
     assert not witness.exists()
-
-
-def test_small_models_run_on_one_thread() -> None:
-    assert choose_threads(1_000_000) == 1
-
-
-def test_the_threads_chosen_are_some_of_those_there() -> None:
-    before = torch.get_num_threads()
-    assert 1 <= choose_threads(500_000_000) <= (os.cpu_count() or 1)
-    assert torch.get_num_threads() == before
 
 
 def test_a_grammar_may_leave_open_how_a_character_ends(model: LoadedModel) -> None:

@@ -1,7 +1,6 @@
 """How quick models are on this machine, measured and of late; what the machine offers."""
 
 import json
-import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +11,7 @@ from pydantic import TypeAdapter
 from conductor_core.chat.progress import Progress
 from conductor_core.inference import hardware, pace
 from conductor_core.inference import model as trial
-from conductor_core.inference import pace as module
-from conductor_core.inference.generation import InferenceError, Meter, RecentPace, WritingMeter, mean_of_late
+from conductor_core.inference.generation import InferenceError, Meter, WritingMeter, mean_of_late
 from conductor_core.inference.hardware import Memory, lacking, needs, place
 from conductor_core.inference.pace import (
     CONDUCTORS,
@@ -26,7 +24,6 @@ from conductor_core.inference.pace import (
     Paces,
     Shape,
     key_of,
-    recent_paces,
     shape_of,
 )
 
@@ -186,37 +183,6 @@ def test_what_a_model_needs_is_of_the_memory_that_it_would_run_in() -> None:
     assert memory == place(7_615_616_512).memory
     assert need.needed_bytes == place(7_615_616_512).needed_bytes
     assert [each.precision for each in needs(3_000_000)[0]] == ["float32"]
-
-
-PACE = RecentPace(read_per_s=26.5, written_per_s=1.5, written=57)
-
-
-def test_the_pace_of_each_model_is_kept_for_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "prefixes"
-    assert recent_paces(folder).get("one") is None
-    recent_paces(folder).keep("one", PACE)
-    recent_paces(folder).keep("other", RecentPace(read_per_s=1))
-    kept = recent_paces(folder)
-    assert (kept.get("one"), kept.get("other")) == (PACE, RecentPace(read_per_s=1))
-    assert ((folder / "paces.json").stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
-    monkeypatch.setattr(module, "MOST_KEPT", 2)
-    kept.keep("one", PACE)
-    kept.keep("third", PACE)
-    assert kept.get("other") is None, "the one not used for longest is forgotten"
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b'{"one": {"read_per_s": -1}}', b'{"one": {"read_per_s": "NaN"}}'])
-def test_a_damaged_file_is_written_anew(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / "paces.json").write_bytes(text)
-    assert recent_paces(tmp_path).get("one") is None
-    recent_paces(tmp_path).keep("one", PACE)
-    assert recent_paces(tmp_path).get("one") == PACE
-
-
-def test_a_folder_that_cannot_be_written_costs_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "file").write_text("")
-    recent_paces(tmp_path / "file" / "prefixes").keep("one", PACE)
-    assert [each.levelno for each in caplog.records] == [logging.WARNING]
 
 
 def test_a_pace_is_measured_from_the_first_report_on(monkeypatch: pytest.MonkeyPatch) -> None:
