@@ -3,10 +3,12 @@
 Decision 0040 measures it, and says why it is not the published ``httpx-aiohttp``.
 """
 
+import asyncio
 import codecs
 import errno
 import functools
 import io
+import math
 import ssl
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator
@@ -44,53 +46,54 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 
     It follows no redirect, decodes no body, keeps no cookie and reads no .netrc. Like httpx2 it uses the proxy that the
     environment names for the host. If the server closes a kept connection before a byte of the answer, because it was
-    idle, the request is sent again on another one.
+    idle, the request is sent once more on a fresh connection.
     """
 
     def __init__(self, *, socket: str | None = None) -> None:
         """``socket``: the path of the Unix socket over which all requests go, whatever host they name."""
         self._socket = socket
-        self._session: aiohttp.ClientSession | None = None
+        self._kept: aiohttp.ClientSession | None = None
+        self._fresh: aiohttp.ClientSession | None = None
         # Read once, as httpx2 does: reading the environment takes as long as building a request.
         self._proxies = {} if socket is not None else urllib.request.getproxies()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Sends a request. Raises: httpx2.TransportError, from the error that aiohttp raised."""
         connection = SimpleNamespace(reused=False)
-        if self._session is None:
-            self._session = self._opened()
+        if self._kept is None:
+            self._kept = self._session(fresh=False)
         try:
-            while True:
-                try:
-                    response = await self._sent(self._session, request, connection)
-                    break
-                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                    if not connection.reused or not _before_any_byte(error):
-                        raise
-                    connection.reused = False
+            try:
+                response = await self._sent(self._kept, request, connection)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if not connection.reused or not _before_any_byte(error):
+                    raise
+                if self._fresh is None:
+                    self._fresh = self._session(fresh=True)
+                response = await self._sent(self._fresh, request, connection)
         except ValueError as error:
             raise httpx2.UnsupportedProtocol("the URL, the proxy's URL or a header cannot be used") from error
         except _FAILURES as error:
             raise _mapped(error) from error
-        headers = list(response.raw_headers)
-        return httpx2.Response(response.status, headers=headers, stream=_Parts(response), request=request)
+        body = _Parts(response, request.extensions.get("timeout", {}).get("read"))
+        return httpx2.Response(response.status, headers=list(response.raw_headers), stream=body, request=request)
 
     async def aclose(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        for session in (self._kept, self._fresh):
+            if session is not None:
+                await session.close()
+        self._kept = self._fresh = None
 
     async def _sent(
         self, session: aiohttp.ClientSession, request: httpx2.Request, connection: SimpleNamespace
     ) -> aiohttp.ClientResponse:
         """Sends a request, and sets ``connection.reused`` if it went over a kept connection."""
-        timeouts, body = request.extensions.get("timeout", {}), await request.aread()
+        timeouts = request.extensions.get("timeout", {})
         return await session.request(
             request.method,
             yarl.URL(str(request.url), encoded=True),
             headers=request.headers.multi_items(),
-            # A large body is sent in pieces, so that it does not hold up the loop.
-            data=(body if len(body) < _LARGE_BYTES else io.BytesIO(body)) or None,
+            data=_payload(await request.aread()),
             allow_redirects=False,
             proxy=self._proxy_of(request.url),
             timeout=aiohttp.ClientTimeout(
@@ -99,11 +102,14 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             trace_request_ctx=connection,
         )
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _session(self, *, fresh: bool) -> aiohttp.ClientSession:
+        """Opens a session. ``fresh``: each request gets a new connection."""
         # limit 0 means no limit: the default of 100 connections would hold back further calls.
         connector: aiohttp.BaseConnector
         if self._socket is not None:
             connector = aiohttp.UnixConnector(self._socket, limit=0, force_close=True)
+        elif fresh:
+            connector = aiohttp.TCPConnector(ssl=_tls(), limit=0, force_close=True)
         else:
             connector = aiohttp.TCPConnector(ssl=_tls(), limit=0, keepalive_timeout=KEEPALIVE_S)
         watch = aiohttp.TraceConfig()
@@ -126,6 +132,11 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         return proxy
 
 
+def _payload(body: bytes) -> bytes | io.BytesIO | None:
+    """Returns a body as aiohttp sends it in pieces, so that a large one does not hold up the loop."""
+    return (body if len(body) < _LARGE_BYTES else io.BytesIO(body)) or None
+
+
 async def _note_reuse(
     _session: aiohttp.ClientSession, context: SimpleNamespace, _parameters: aiohttp.TraceConnectionReuseconnParams
 ) -> None:
@@ -141,17 +152,45 @@ def _before_any_byte(error: aiohttp.ClientError) -> bool:
 
 
 class _Parts(httpx2.AsyncByteStream):
-    """Yields the parts of a body as they come."""
+    """Yields the parts of a body as they come.
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    aiohttp resets its timer of ``silence_s`` for each part, which takes a tenth of a stream's time. Here one timer per
+    body checks, when it is due, how long the wait for the next part has lasted.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, silence_s: float | None) -> None:
         self._response = response
+        self._silence_s = math.inf if silence_s is None else silence_s
+        self._since_s = math.inf  # since when we wait for a part; infinite: nobody waits
+        self._watch: asyncio.TimerHandle | None = None
+        connection = response.connection
+        if connection is not None and connection.protocol is not None:
+            connection.protocol.read_timeout = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        loop, content = asyncio.get_running_loop(), self._response.content
+        if self._silence_s < math.inf:
+            self._watch = loop.call_later(self._silence_s, self._check_silence, loop)
         try:
-            async for part in self._response.content.iter_any():
+            while True:
+                self._since_s = loop.time()
+                part = await content.readany()
+                self._since_s = math.inf
+                if not part:
+                    break
                 yield part
         except _FAILURES as error:
             raise _mapped(error) from error
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+
+    def _check_silence(self, loop: asyncio.AbstractEventLoop) -> None:
+        left_s = min(self._since_s - loop.time(), 0.0) + self._silence_s
+        if left_s > 0:
+            self._watch = loop.call_later(left_s, self._check_silence, loop)
+        else:
+            self._response.content.set_exception(aiohttp.SocketTimeoutError("nothing came for too long"))
 
     async def aclose(self) -> None:
         """Leaves the connection for the next request if the body was read to its end; else closes it at once."""
