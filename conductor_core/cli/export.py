@@ -13,8 +13,8 @@ import typer
 
 from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
-from conductor_core.cli.inputs import needs_extra, opened_store
-from conductor_core.cli.output import one_line, print_json, print_not_on_record, print_notes, print_written, write_file
+from conductor_core.cli.inputs import needs_extra
+from conductor_core.cli.output import one_line, print_json, print_written, write_file
 from conductor_core.engine.pools import pool_info, read_pool
 from conductor_core.errors import BadInput
 from conductor_core.export.formats import PLAN_FORMATS, PNG, PlanFormat
@@ -23,6 +23,7 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.redaction import Redactor, read_patterns
 from conductor_core.run.share import MOST_FILE_BYTES, as_imported, read_shared
 from conductor_core.run.trace import fold
+from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workflow.source import MAX_STEPS_READ
 from storage import Store
@@ -140,15 +141,13 @@ def export(
         ),
     ] = None,
     redact: Redact = None,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
     """The page holds the replay; --as record is the same run for an auditor, and --as otlp a trace for OpenTelemetry,
     without texts of people and models. Keys are always hidden in these. The plan may also be that of a workflow file.
 
     With --json, stdout is a document with the names of the written "files", or with the "text" itself.
     """
-    settings = inputs.read_settings()
     form = asked or _form_of(out)
     run_ids = run_ids or []
     if bool(run_ids) == (workflow is not None):
@@ -158,25 +157,23 @@ def export(
     if len(run_ids) > 1 and out is None:
         raise BadInput("several runs need --out FOLDER")
     if workflow is not None:
-        texts: dict[str, str | bytes] = {workflow.stem: _of_file(workflow, form, pool, settings)}
+        texts: dict[str, str | bytes] = {workflow.stem: _of_file(workflow, form, pool, given.settings)}
     else:
-        with opened_store(db, settings, read=True) as store:
+        with given.reading() as store:
             ids = list(dict.fromkeys(store.resolve(run_id) for run_id in run_ids))
-            texts = {run_id: _of_run(store, run_id, form, pool, redact or (), settings) for run_id in ids}
+            texts = {run_id: _of_run(store, run_id, form, pool, redact or (), given.settings) for run_id in ids}
             store.access_log.exported(ids, form, local_caller("cli"))
-            print_not_on_record(store)
-            print_notes(store)
     if out is None:
         (text,) = texts.values()
         if isinstance(text, bytes):
             raise BadInput(f"--as {form} writes a picture: give --out FILE")
-        if as_json:
+        if given.as_json:
             print_json({"form": form, "text": text})
         else:
             print(text, end="")
         return 0
     written = _write(texts, out, FORMS[form].suffix, as_folder=len(run_ids) > 1)
-    if as_json:
+    if given.as_json:
         print_json({"form": form, "files": [str(file) for file in written]})
     print_written(written)
     return 0
@@ -199,7 +196,7 @@ def _of_run(
 def _of_file(file: Path, form: str, pool: str | None, settings: Settings) -> str | bytes:
     parsed = inputs.read_workflow(file)
     read = read_pool(pool or settings.pool, settings)
-    limits = options.limits(settings, max_steps=MAX_STEPS_READ, max_depth=1)
+    limits = Limits(max_steps=MAX_STEPS_READ, max_depth=1)
     what = f"workflow file {one_line(str(file))}: "
     workflow = inputs.valid_workflow(parsed, [worker.name for worker in read.workers], limits, what)
     every_step = settings.give_question if read.give_question is None else read.give_question
@@ -231,29 +228,25 @@ def _write(texts: Mapping[str, str | bytes], out: Path, suffix: str, *, as_folde
 
 def import_run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A page that export, compare or Share wrote.")],
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
     """It gets an id of its own. The page of a comparison holds all its runs.
 
     With --json, stdout is the document of the run; of a comparison, one with all of them in "runs".
     """
-    settings = inputs.read_settings()
     text = inputs.read_file(file, "file", MOST_FILE_BYTES)
     shared = read_shared(text, f"file {one_line(str(file), 120)}")
     caller = local_caller("cli")
     images = [image for _, _, images in shared for image in images]
     imported_runs = [(shared_run, as_imported(events, shared_run, caller)) for shared_run, events, _ in shared]
-    with opened_store(db, settings) as store:
+    with given.store() as store:
         for shared_run, events in imported_runs:
             if (gone := store.deletion(shared_run.run_id)) is not None:
                 print(f"note: in this database {gone.in_words}. It is now here again, as a copy", file=sys.stderr)
             named = {image.sha256 for image in fold(events[:1]).images}
             store.import_run(events, [image for image in images if image.sha256 in named])
             print(f"imported run {shared_run.run_id} of an unsigned file as run {events[0].run_id}", file=sys.stderr)
-    if as_json:
-        found = [documents.run_document(fold(events)) for _, events in imported_runs]
-        print_json(found[0] if len(found) == 1 else {"runs": found})
-    else:
-        print("\n".join(events[0].run_id for _, events in imported_runs))
+    traces = [fold(events) for _, events in imported_runs]
+    found = [documents.run_document(trace) for trace in traces] if given.as_json else []
+    given.print(lambda: found[0] if len(found) == 1 else {"runs": found}, lambda: (trace.run_id for trace in traces))
     return 0

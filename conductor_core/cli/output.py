@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +26,6 @@ def print_json(document: Any, indent: int | None = 2, *, ascii_only: bool = True
     """
     shown = _without_keys(document, known_and_set())
     print(json.dumps(shown, indent=indent, ensure_ascii=ascii_only), flush=True)
-
-
-def print_either(as_json: bool, document: Callable[[], Any], lines: Callable[[], Iterable[str]]) -> None:
-    """Prints a document if that is asked for, else lines; only one of them is made."""
-    if as_json:
-        print_json(document())
-    else:
-        print("\n".join(lines()))
 
 
 def _without_keys(value: Any, mask: Mask) -> Any:

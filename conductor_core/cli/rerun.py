@@ -3,18 +3,17 @@
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from conductor_core.analysis import documents
-from conductor_core.chat.messages import ConductorInfo, WorkerSpec
+from conductor_core.chat.messages import ConductorInfo
 from conductor_core.cli import inputs, options
-from conductor_core.cli.inputs import opened_store
-from conductor_core.cli.live import ProgressView, all_ended, opened_engine, print_outcome, ready, watch
-from conductor_core.cli.output import one_line, print_either
+from conductor_core.cli.live import ProgressView, all_ended, print_outcome, ready, watch
+from conductor_core.cli.options import Options
+from conductor_core.cli.output import one_line
 from conductor_core.engine import repeats
 from conductor_core.engine import request as engine_request
 from conductor_core.engine.batch import BatchSpent
@@ -28,7 +27,6 @@ from conductor_core.run.costs import cost_so_far
 from conductor_core.run.request import MOST_CHARACTERS, Overrides, RunRequest, written_by
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import label
-from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
 
 if TYPE_CHECKING:
@@ -77,34 +75,92 @@ Access = Annotated[str | None, typer.Option(metavar="LIST", help="What it may se
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and what be reused; do nothing.")]
 
 
-@dataclass(frozen=True)
 class RerunTarget:
-    """Attributes: conductor, pool: None: that of the run that is run again. excluded: workers to leave out."""
+    """A run that is run again, and who does it: its own Conductor and pool where the options name no others."""
 
-    conductor: str | None
-    pool: str | None
-    excluded: tuple[str, ...]
+    def __init__(self, source: RunTrace, given: Options) -> None:
+        """``source`` already has the budgets, the seed and the settings of the re-run. Raises: BadInput."""
+        self.source, self._settings = source, given.settings
+        self._conductor = inputs.with_lora(given.conductor, given.lora)
+        self._pool, self._excluded = given.pool or source.pool, tuple(given.exclude or ())
+        self.specs = pool_info(self._pool, self._settings, self._excluded).workers
+        self.agents = [spec.name for spec in self.specs]
 
-    def workers(self, source: RunTrace, settings: Settings) -> tuple[WorkerSpec, ...]:
-        return pool_info(self.pool or source.pool, settings, self.excluded).workers
+    def valid(self, workflow: Workflow) -> Workflow:
+        """Raises: BadInput if ``workflow`` cannot be run by these workers."""
+        source, workers = self.source, {spec.name: spec for spec in self.specs}
+        images = images_given(source.conversation, workers, every_step=source.give_question)
+        what = f"run {source.run_id} cannot be run again: "
+        return inputs.valid_workflow(workflow, self.agents, source.limits, what, images)
 
-    def info(self, settings: Settings, *, needed: bool) -> ConductorInfo | None:
+    def info(self, workflow: Workflow | None) -> ConductorInfo | None:
         """Describes the Conductor that was named in place of the source's; its answers are not the source's.
 
-        None: none was named, or none is ``needed``.
+        None: none was named, or ``workflow`` asks none.
         """
-        if self.conductor is None or not needed:
+        if self._conductor is None or not engine_request.asks_conductor(workflow):
             return None
         # Imported when used: naming one is rare here.
         from conductor_core.conductors.catalogue import open_conductor
 
-        return open_conductor(self.conductor, settings).info
+        return open_conductor(self._conductor, self._settings).info
 
-    def asked(self, source: RunTrace, settings: Settings, *, needed: bool) -> dict[str, Any]:
-        """Returns the fields of the request. ``needed``: whether its plan asks a Conductor."""
-        own = settings.conductor if source.conductor is None else source.conductor.name
-        conductor = (self.conductor or own) if needed else None
-        return {"conductor": conductor, "pool": self.pool or source.pool, "excluded": self.excluded}
+    def asked(self, workflow: Workflow | None) -> dict[str, Any]:
+        """Returns the fields of the request."""
+        conductor, before = None, self.source.conductor
+        if engine_request.asks_conductor(workflow):
+            conductor = self._conductor or (self._settings.conductor if before is None else before.name)
+        return {"conductor": conductor, "pool": self._pool, "excluded": self._excluded}
+
+    def prepare(
+        self, edit: "Edit", taken_up: tuple[RunTrace, ...], by_hand: Overrides | None = None
+    ) -> tuple[RunRequest, RerunPreview | None]:
+        """Works out what is run and what that will take; None if the source stopped without a plan.
+
+        ``taken_up``: the runs that it took up, latest first. ``by_hand``: of its steps; None: what it has. Raises:
+        BadInput.
+        """
+        source = self.source
+        changed = changed_workflow(source, self.agents, edit)
+        resume = source.status == "interrupted" and changed is None
+        workflow = changed or source.root.workflow or source.workflow
+        if workflow is None and not resume:
+            raise BadInput(f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run")
+        forecast, origins = None, None
+        resumed = engine_request.resume_of(source, *taken_up, door="cli") if resume else None
+        if resumed is not None:
+            # Whatever is given by hand, unfinished steps go on from their recorded turns: their calls had effects.
+            turns = resumed.overrides.turns
+            by_hand = resumed.overrides if by_hand is None else engine_request.with_turns(by_hand, turns)
+        if workflow is not None:
+            workflow = self.valid(workflow)
+            # With --step, each step stays what it was. Steps of a file are matched by content.
+            origins = None if edit.step is None else tuple(range(len(workflow.steps)))
+            forecast = preview(
+                source, workflow, self.specs, conductor=self.info(workflow), origins=origins, overrides=by_hand
+            )
+        if resumed is not None:
+            request = resumed.model_copy(update={"overrides": by_hand})
+        else:
+            request = engine_request.rerun_of(source, workflow, door="cli", origins=origins, overrides=by_hand)
+        asked = self.asked(workflow)
+        if asked["conductor"] is not None and self._conductor is None and source.conductor is None:
+            # Its steps ask the user's own, because ``source``, perhaps a file from elsewhere, names none.
+            why = f"run {source.run_id} names no Conductor, and a step asks one"
+            own = one_line(asked["conductor"])
+            print(f"note: {why}: yours is used, {own}; --conductor chooses another", file=sys.stderr, flush=True)
+        return request.model_copy(update=asked), forecast
+
+    def prepare_many(
+        self, again: repeats.Again, by_hand: Overrides | None
+    ) -> tuple[list[RunRequest], repeats.RepeatsForecast]:
+        """Works out what is run and what that will take. Raises: BadInput."""
+        source, plan = self.source, self.source.root.workflow
+        for variant in repeats.variants(source, again, self.agents):
+            self.valid(variant)
+        requests = repeats.repeat_requests(source, again, self.agents, door="cli", base=by_hand)
+        forecast = repeats.forecast_repeats(source, again, self.specs, by_hand, self.info(plan))
+        return [each.model_copy(update=self.asked(plan)) for each in requests], forecast
 
 
 def rerun(
@@ -121,28 +177,13 @@ def rerun(
     pin: Pins = None,
     release: Releases = None,
     dry_run: DryRun = False,
-    conductor: options.Conductor = None,
-    lora: options.Lora = None,
-    pool: options.Pool = None,
-    db: options.Db = None,
-    exclude: options.Exclude = None,
-    seed: options.Seed = None,
-    max_steps: options.MaxSteps = None,
-    max_tokens: options.MaxTokens = None,
-    max_usd: options.MaxUsd = None,
-    max_seconds: options.MaxSeconds = None,
-    max_depth: options.MaxDepth = None,
-    on_incomplete: options.Incomplete = None,
-    give_question: options.GiveQuestion = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    given: Annotated[Options, *options.OF_A_RUN, "as_json", "quiet"] = options.NONE,
 ) -> int:
     """An interrupted run is resumed where it stopped. By default with the Conductor, pool, seed and budgets of RUN_ID.
 
     With --only or --from, a step is asked afresh although its answer is recorded; then --seed is the step's.
     """
-    settings, conductor = inputs.read_settings(), inputs.with_lora(conductor, lora)
-    asked = read_again(only, from_step, times, agent, seed)
+    asked = read_again(only, from_step, times, agent, given.seed)
     if asked is None and len(agent or ()) > 1:
         raise BadInput("a step has one agent: several --agent go with --only or --from")
     edit = Edit(step, instruction, None if asked or not agent else agent[0], access, workflow)
@@ -150,38 +191,34 @@ def rerun(
         raise BadInput("--only and --from ask steps of the plan as it is: give them without --step and --workflow")
     if workflow is not None and (output or pin or release):
         raise BadInput("--output, --pin and --release name steps of the recorded plan: give them without --workflow")
-    own_seed = None if asked else seed
-    changes = {"seed": own_seed, "on_incomplete": on_incomplete, "give_question": give_question}
-    budgets = {"max_steps": max_steps, "max_tokens": max_tokens, "max_usd": max_usd}
-    budgets |= {"max_seconds": max_seconds, "max_depth": max_depth}
-    target = RerunTarget(conductor, pool, tuple(exclude or ()))
-    with opened_store(db, settings, read=True) as store:
-        source = _source(store, run_id, changes, budgets)
+    changes = {"on_incomplete": given.on_incomplete, "give_question": given.give_question}
+    changes |= {} if asked else {"seed": given.seed}
+    with given.store(read=True) as store:
+        source = _source(store, run_id, given, changes)
+        target = RerunTarget(source, given)
         by_hand = overrides_by_hand(source, output or (), pin or (), release or ())
         if asked is None:
-            request, forecast = prepare(source, edit, settings, target, store.resumed_from(source), by_hand)
+            request, forecast = target.prepare(edit, store.resumed_from(source), by_hand)
         else:
-            many = prepare_many(source, asked, by_hand, settings, target)
+            requests, whole = target.prepare_many(asked, by_hand)
             if asked.runs > 1:
-                return run_many(store, many, settings, dry_run=dry_run, as_json=as_json, quiet=quiet)
-            request, forecast = many.requests[0], many.forecast.each[0]
+                return run_many(store, source, asked, requests, whole, given, dry_run=dry_run)
+            request, forecast = requests[0], whole.each[0]
         if dry_run:
-            return print_preview(forecast, as_json=as_json, max_usd=source.limits.max_usd)
+            return print_preview(forecast, given, max_usd=source.limits.max_usd)
         called = None if forecast is None else {step.agent for step in forecast.will_run}
-        ready(request, settings, quiet=quiet, agents=called)
-        if forecast is not None and not quiet:
-            print("\n".join(preview_lines(forecast)), file=sys.stderr, flush=True)
-        view = ProgressView(quiet=quiet, answer=not as_json, db=db)
-        with opened_engine(store, settings) as host:
+        ready(request, given, agents=called)
+        if forecast is not None:
+            given.say(*preview_lines(forecast))
+        view = ProgressView(quiet=given.quiet, answer=not given.as_json, db=given.db)
+        with given.engine(store) as host:
             trace, code = watch(store, host, host.start(request), view)
-    print_outcome(trace, view, as_json=as_json)
+    print_outcome(trace, view, as_json=given.as_json)
     return code
 
 
-def _source(
-    store: "Store", run_id: str, changes: Mapping[str, object], budgets: Mapping[str, float | None]
-) -> RunTrace:
-    """Returns the run, with the settings and the budgets that were given (not None). Raises: BadInput, UnknownRun."""
+def _source(store: "Store", run_id: str, given: Options, changes: Mapping[str, object]) -> RunTrace:
+    """Returns the run, with the changes and the budgets that were given (not None). Raises: BadInput, UnknownRun."""
     source, _ = store.trace(store.resolve(run_id))
     if source.status == "waiting":
         if source.waits_for == "tool_results":
@@ -189,72 +226,21 @@ def _source(
         raise BadInput(f"run {source.run_id} waits for an approval: approve, deny or cancel it first")
     if not source.ended:
         raise BadInput(f"run {source.run_id} is still going on: wait for its end, or cancel it")
-    given = {name: value for name, value in changes.items() if value is not None}
-    return source.model_copy(update={**given, "limits": options.limits(source.limits, **budgets)})
+    update = {name: value for name, value in changes.items() if value is not None}
+    return source.model_copy(update={**update, "limits": given.limits(source.limits)})
 
 
-@dataclass(frozen=True)
-class Edit:
-    """Holds what to change, as the arguments say it, unread. All None: nothing."""
+class Edit(NamedTuple):
+    """What to change, as the arguments say it, unread."""
 
-    step: int | None
-    instruction: str | None
-    agent: str | None
-    access: str | None
-    file: Path | None
-
-
-NOTHING = Edit(None, None, None, None, None)
+    step: int | None = None
+    instruction: str | None = None
+    agent: str | None = None
+    access: str | None = None
+    file: Path | None = None
 
 
-def prepare(
-    source: RunTrace,
-    edit: Edit,
-    settings: Settings,
-    target: RerunTarget,
-    before: tuple[RunTrace, ...],
-    by_hand: Overrides | None = None,
-) -> tuple[RunRequest, RerunPreview | None]:
-    """Works out what is run, by which workers, and what that will take; None if the source stopped without a plan.
-
-    ``source`` already has the budgets, the seed and the settings of the re-run. ``before``: the runs that it took up,
-    latest first. ``by_hand``: of its steps; None: what it has. Raises: BadInput.
-    """
-    specs = target.workers(source, settings)
-    agents = [spec.name for spec in specs]
-    changed = changed_workflow(source, agents, edit)
-    resume = source.status == "interrupted" and changed is None
-    workflow = changed or source.root.workflow or source.workflow
-    if workflow is None and not resume:
-        raise BadInput(f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run")
-    needed = engine_request.asks_conductor(workflow)
-    forecast, origins = None, None
-    resumed = engine_request.resume_of(source, *before, door="cli") if resume else None
-    if resumed is not None:
-        # Whatever is given by hand, unfinished steps go on from their recorded turns: their calls had effects.
-        turns = resumed.overrides.turns
-        by_hand = resumed.overrides if by_hand is None else engine_request.with_turns(by_hand, turns)
-    if workflow is not None:
-        workers = {spec.name: spec for spec in specs}
-        images = images_given(source.conversation, workers, every_step=source.give_question)
-        what = f"run {source.run_id} cannot be run again: "
-        workflow = inputs.valid_workflow(workflow, agents, source.limits, what, images)
-        # With --step, each step stays what it was. Steps of a file are matched by content.
-        origins = None if edit.step is None else tuple(range(len(workflow.steps)))
-        forecast = preview(
-            source, workflow, specs, conductor=target.info(settings, needed=needed), origins=origins, overrides=by_hand
-        )
-    if resumed is not None:
-        request = resumed.model_copy(update={"overrides": by_hand})
-    else:
-        request = engine_request.rerun_of(source, workflow, door="cli", origins=origins, overrides=by_hand)
-    asked = target.asked(source, settings, needed=needed)
-    if needed and target.conductor is None and source.conductor is None:
-        # Its steps ask the user's own, because ``source``, perhaps a file from elsewhere, names none.
-        why = f"run {source.run_id} names no Conductor, and a step asks one"
-        own = one_line(asked["conductor"])
-        print(f"note: {why}: yours is used, {own}; --conductor chooses another", file=sys.stderr, flush=True)
-    return request.model_copy(update=asked), forecast
+NOTHING = Edit()
 
 
 def changed_workflow(source: RunTrace, agents: list[str], edit: Edit) -> Workflow | None:
@@ -287,13 +273,13 @@ def changed_workflow(source: RunTrace, agents: list[str], edit: Edit) -> Workflo
     return inputs.valid_workflow(edited, agents, source.limits, "")
 
 
-def print_preview(forecast: RerunPreview | None, *, as_json: bool, max_usd: float | None = None) -> int:
+def print_preview(forecast: RerunPreview | None, given: Options, *, max_usd: float | None) -> int:
     """Prints what ``--dry-run`` shows. None: the run stopped before it had a plan, so all of it would run."""
     if forecast is None:
         forecast = RerunPreview(will_run=(), will_reuse=(), estimated_tokens=0, estimated_usd=None)
         print("the run stopped before it had a plan: the Conductor will write one", file=sys.stderr)
-    print_either(as_json, lambda: forecast.model_dump(mode="json"), lambda: preview_lines(forecast))
-    if max_usd is not None and not as_json:
+    given.print(lambda: forecast.model_dump(mode="json"), lambda: preview_lines(forecast))
+    if max_usd is not None and not given.as_json:
         over = f"{forecast.most_usd:.6f} USD" if forecast.most_usd else "nothing that is known"
         print(f"--max-usd {max_usd:g} may be exceeded by one call at most: {over}")
     return 0
@@ -389,74 +375,45 @@ def _require_step(source: RunTrace, step: int, option: str) -> None:
 # A step asked afresh, several times or by several workers, and how far they agree.
 
 
-@dataclass(frozen=True)
-class Many:
-    source: RunTrace
-    again: repeats.Again
-    requests: tuple[RunRequest, ...]
-    forecast: repeats.RepeatsForecast
-
-
-def prepare_many(
-    source: RunTrace, again: repeats.Again, by_hand: Overrides | None, settings: Settings, target: RerunTarget
-) -> Many:
-    """Works out what is run, by which workers, and what that will take. ``source`` has the budgets of the runs.
-
-    Raises: BadInput.
-    """
-    specs = target.workers(source, settings)
-    agents = [spec.name for spec in specs]
-    images = images_given(source.conversation, {spec.name: spec for spec in specs}, every_step=source.give_question)
-    for plan in repeats.variants(source, again, agents):
-        what = f"run {source.run_id} cannot be run again: "
-        inputs.valid_workflow(plan, agents, source.limits, what, images)
-    needed = engine_request.asks_conductor(source.root.workflow)
-    asked = target.asked(source, settings, needed=needed)
-    requests = repeats.repeat_requests(source, again, agents, door="cli", base=by_hand)
-    forecast = repeats.forecast_repeats(source, again, specs, by_hand, target.info(settings, needed=needed))
-    return Many(source, again, tuple(each.model_copy(update=asked) for each in requests), forecast)
-
-
-def run_many(store: "Store", many: Many, settings: Settings, *, dry_run: bool, as_json: bool, quiet: bool) -> int:
+def run_many(
+    store: "Store",
+    source: RunTrace,
+    again: repeats.Again,
+    requests: Sequence[RunRequest],
+    forecast: repeats.RepeatsForecast,
+    given: Options,
+    *,
+    dry_run: bool,
+) -> int:
     """Carries out all runs at once and prints their answers in groups.
 
     Returns 0 if a run answered, 1 if none did, 130 or 143 after a signal; what has ended by then is kept and counted.
     Raises: BadInput, StoreError.
     """
+    lines = forecast_lines(again, forecast)
     if dry_run:
-        print_either(as_json, lambda: many.forecast.model_dump(mode="json"), lambda: forecast_lines(many))
+        given.print(lambda: forecast.model_dump(mode="json"), lambda: lines)
         return 0
-    called = {step.agent for each in many.forecast.each for step in each.will_run}
-    cap = _cap(many, settings, called)
-    for request in many.requests[:: many.again.times]:
-        ready(request, settings, quiet=quiet, agents=called)
-    if not quiet:
-        print("\n".join(forecast_lines(many)), file=sys.stderr, flush=True)
-    with opened_engine(store, settings) as host:
-        for request in many.requests:
+    called = {step.agent for each in forecast.each for step in each.will_run}
+    limits, cap = source.limits, None
+    if limits.max_usd is not None or limits.max_tokens is not None:
+        cap = CostCap(BatchSpent(), max_usd=limits.max_usd, max_tokens=limits.max_tokens, then="run the command again")
+        specs = pool_info(requests[0].pool or given.settings.pool, given.settings).workers
+        cap.check_workers(who_may_be_called(called, specs))
+    for request in requests[:: again.times]:
+        ready(request, given, agents=called)
+    given.say(*lines)
+    with given.engine(store) as host:
+        for request in requests:
             host.start(request, cap)
-        run_ids = [request.run_id for request in many.requests]
-        traces, stopped_by = asyncio.run(all_ended(host, run_ids, "runs", quiet=quiet))
-    found = repeats.tally(many.source, traces)
-    print_either(as_json, lambda: repeats_document(found, traces), lambda: repeats_lines(found, many.source.task))
+        traces, stopped_by = asyncio.run(all_ended(host, [request.run_id for request in requests], "runs", given))
+    found = repeats.tally(source, traces)
+    given.print(lambda: repeats_document(found, traces), lambda: repeats_lines(found, source.task))
     return stopped_by or (0 if any(each.answered for each in found.tallies) else 1)
 
 
-def _cap(many: Many, settings: Settings, called: set[str]) -> CostCap | None:
-    """Returns what all runs may spend together; None: there is no budget. Raises: BadInput if it cannot be kept."""
-    limits = many.source.limits
-    if limits.max_usd is None and limits.max_tokens is None:
-        return None
-    cap = CostCap(BatchSpent(), max_usd=limits.max_usd, max_tokens=limits.max_tokens, then="run the command again")
-    pool = many.requests[0].pool
-    specs = pool_info(settings.pool if pool is None else pool, settings).workers
-    cap.check_workers(who_may_be_called(called, specs))
-    return cap
-
-
-def forecast_lines(many: Many) -> list[str]:
+def forecast_lines(again: repeats.Again, forecast: repeats.RepeatsForecast) -> list[str]:
     """Says what all runs together will take, and of each worker's which steps run."""
-    forecast, again = many.forecast, many.again
     said = []
     for each, agent in zip(forecast.each, again.agents or ("",), strict=True):
         run_ = ", ".join(str(step.index) for step in each.will_run) or "none"

@@ -10,12 +10,11 @@ import typer
 
 from conductor_core.chat.tools import OfferedTool, ToolAnswer
 from conductor_core.cli import inputs, options
-from conductor_core.cli.output import one_line, print_either, table
+from conductor_core.cli.output import one_line, table
 from conductor_core.cli.progress import bar, terminal_bar
 from conductor_core.engine import tools as core
 from conductor_core.engine.tools import PoolTools
 from conductor_core.errors import BadInput
-from conductor_core.settings import Settings
 from conductor_core.text import plain
 
 HOW_TO_ADD = "no tool servers: add a [[tools]] table to the pool file, and name it in tools = [...] of a worker"
@@ -30,18 +29,16 @@ def tools(
     ] = None,
     arguments: Annotated[str, typer.Option(metavar="JSON", help="What it is called with: a JSON object.")] = "{}",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a tool that has effects.")] = False,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    given: options.JsonQuiet = options.NONE,
 ) -> int:
     """Starts the servers that the file names, asks them, and ends them. Exit code 1: one of them cannot be asked."""
-    settings = inputs.read_settings()
     if call:
         if len(call) != 2 or call[0] != "call":
             raise BadInput(f"unknown {' '.join(call)[:80]!r}: give POOL_FILE, or POOL_FILE call SERVER.TOOL")
-        return _call(pool_file, call[1], arguments, settings, yes=yes, as_json=as_json, quiet=quiet)
-    with bar("asking the tool servers", quiet=quiet, of_bytes=False) as show:
-        found = core.list_tools(pool_file, settings, show)
-    print_either(as_json, lambda: document(found), lambda: lines(found))
+        return _call(pool_file, call[1], arguments, given, yes=yes)
+    with bar("asking the tool servers", quiet=given.quiet, of_bytes=False) as show:
+        found = core.list_tools(pool_file, given.settings, show)
+    given.print(lambda: document(found), lambda: lines(found))
     return 1 if any(each.fault for each in found.listings) else 0
 
 
@@ -98,15 +95,15 @@ def document(found: PoolTools) -> dict[str, Any]:
     return {"servers": servers, "missing": found.missing}
 
 
-def _call(pool: str, named: str, arguments: str, settings: Settings, *, yes: bool, as_json: bool, quiet: bool) -> int:
-    given = _arguments(arguments)
+def _call(pool: str, named: str, arguments: str, given: options.Options, *, yes: bool) -> int:
+    typed, settings, quiet = _arguments(arguments), given.settings, given.quiet
     tool = _with_bar(f"asking {one_line(named, 60)}", lambda: core.find_tool(pool, named, settings), quiet=quiet)
     if tool.effects and not yes and not inputs.agreed(f"Call {one_line(named, 60)}, which may change something?"):
         return 0
     told: ToolAnswer = _with_bar(
-        f"calling {one_line(named, 60)}", lambda: core.try_tool(pool, tool, given, settings), quiet=quiet
+        f"calling {one_line(named, 60)}", lambda: core.try_tool(pool, tool, typed, settings), quiet=quiet
     )
-    print_either(as_json, lambda: {"tool": named, **told.model_dump()}, lambda: [plain(told.text)])
+    given.print(lambda: {"tool": named, **told.model_dump()}, lambda: [plain(told.text)])
     if told.is_error:
         print(f"error: the call of {one_line(named, 60)}: {told.outcome}", file=sys.stderr)
     return 1 if told.is_error else 0
@@ -122,9 +119,9 @@ def _with_bar(title: str, work: Callable[[], Any], *, quiet: bool) -> Any:
 
 def _arguments(text: str) -> dict[str, Any]:
     try:
-        given = json.loads(text)
+        typed = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"--arguments is not JSON: {error}") from None
-    if not isinstance(given, dict):
+    if not isinstance(typed, dict):
         raise BadInput('--arguments must be a JSON object, such as {"path": "notes.txt"}')
-    return given
+    return typed
