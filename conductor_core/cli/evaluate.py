@@ -157,33 +157,7 @@ def document(ended: EvaluationResult) -> dict[str, Any]:
     }
 
 
-Suite = Annotated[str | None, typer.Option(metavar="S", help="rehearsal, a benchmark's name, or a file of tasks.")]
-Orchestrators = Annotated[
-    str | None, typer.Option(metavar="A,B", help="Names and groups, separated by commas; see --list.")
-]
-Split = Annotated[str, typer.Option(help="Part of the suite: test or train; of a file: test, fit or held-out.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="How many tasks.")]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        help="Chooses the tasks, their order and the present workers; also seeds simulated workers and sampling."
-    ),
-]
 Name = Annotated[str | None, typer.Option(help="Name of the evaluation's folder; needed to resume it.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue this evaluation; repeat its other options.")]
-Concurrency = Annotated[int, typer.Option(min=1, max=1024, help="Runs at once.")]
-MaxUsd = Annotated[float | None, typer.Option(min=0, max=1e9, help="Cost cap of the whole evaluation in USD.")]
-MaxTokens = Annotated[int | None, typer.Option(min=1, max=10**12, help="Token cap of the whole evaluation.")]
-CountFailures = Annotated[
-    bool,
-    typer.Option(
-        "--count-failures", help="Count a task as wrong if a worker fails on it, instead of asking again on --resume."
-    ),
-]
-Present = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="K", help="Make only K workers available for each task, other ones each time."),
-]
 
 
 @dataclass(frozen=True)
@@ -203,18 +177,44 @@ _SHARED = (
 
 
 def evaluate_command(
-    suite: Suite = None,
-    orchestrators: Orchestrators = None,
-    split: Split = "test",
-    limit: Limit = None,
-    seed: Seed = None,
+    suite: Annotated[
+        str | None, typer.Option(metavar="S", help="rehearsal, a benchmark's name, or a file of tasks.")
+    ] = None,
+    orchestrators: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Names and groups, separated by commas; see --list.")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Part of the suite: test or train; of a file: test, fit or held-out.")
+    ] = "test",
+    limit: Annotated[int | None, typer.Option(min=1, help="How many tasks.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Chooses the tasks, their order and the present workers; also seeds simulated workers and sampling."
+        ),
+    ] = None,
     name: Name = None,
-    resume: Resume = False,
-    concurrency: Concurrency = 32,
-    max_usd: MaxUsd = None,
-    max_tokens: MaxTokens = None,
-    count_failures: CountFailures = False,
-    present: Present = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue this evaluation; repeat its other options.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=1024, help="Runs at once.")] = 32,
+    max_usd: Annotated[
+        float | None, typer.Option(min=0, max=1e9, help="Cost cap of the whole evaluation in USD.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, max=10**12, help="Token cap of the whole evaluation.")
+    ] = None,
+    count_failures: Annotated[
+        bool,
+        typer.Option(
+            "--count-failures",
+            help="Count a task as wrong if a worker fails on it, instead of asking again on --resume.",
+        ),
+    ] = False,
+    present: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="K", help="Make only K workers available for each task, other ones each time."),
+    ] = None,
     given: Annotated[EvaluationOptions, *_SHARED] = EvaluationOptions(),
 ) -> int:
     settings = given.settings

@@ -51,15 +51,6 @@ def html_of_comparison(store: Store, run_ids: Sequence[str], redact: Sequence[st
     return page_of_runs(store, run_ids, Redactor(read_patterns(redact)))
 
 
-Redact = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN",
-        help="In a page (HTML), a record or otlp: hide what this regular expression matches. Can be repeated.",
-    ),
-]
-
-
 def otlp_of(store: Store, run_id: str, redact: Sequence[str]) -> str:
     """One request of OTLP/JSON. Texts of people and models are left out, unless the settings ask for them."""
     needs_extra("otlp")
@@ -140,7 +131,13 @@ def export(
             "workflow file that of CONDUCTOR_POOL.",
         ),
     ] = None,
-    redact: Redact = None,
+    redact: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="In a page (HTML), a record or otlp: hide what this regular expression matches. Can be repeated.",
+        ),
+    ] = None,
     given: options.DbJson = options.NONE,
 ) -> int:
     """The page holds the replay; --as record is the same run for an auditor, and --as otlp a trace for OpenTelemetry,

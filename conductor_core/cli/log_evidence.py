@@ -15,8 +15,7 @@ import typer
 from pydantic import ValidationError
 
 from conductor_core import __version__
-from conductor_core.analysis.decision_page import record_text
-from conductor_core.analysis.decision_record import decision_record
+from conductor_core.analysis.decision_record import decision_record, record_text
 from conductor_core.cli import options
 from conductor_core.cli.log_search import Since, Until
 from conductor_core.cli.progress import terminal_bar

@@ -137,11 +137,6 @@ def pace_document(pace: Pace | None) -> dict[str, float | str] | None:
     }
 
 
-Ref = Annotated[
-    str, typer.Argument(metavar="REF", help="A Conductor, as --conductor takes it: for instance a hub id (owner/name).")
-]
-
-
 class _Signalled(Exception):
     """Ends what is being done after a signal."""
 
@@ -200,7 +195,10 @@ def pull(
 
 
 def remove(
-    ref: Ref,
+    ref: Annotated[
+        str,
+        typer.Argument(metavar="REF", help="A Conductor, as --conductor takes it: for instance a hub id (owner/name)."),
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     given: options.Json = options.NONE,
 ) -> int:

@@ -20,10 +20,6 @@ from conductor_core.tiers.curve import Standing, Unit, at, curve, in_unit, sugge
 from storage.judgements import JudgementQuery
 
 _SHARES = tuple(share / 10 for share in range(11))
-Threshold = Annotated[
-    float | None,
-    typer.Option(min=0, max=1, help="Requests with this probability or more are easy. Default: the suggested one."),
-]
 
 
 def fit(
@@ -59,7 +55,10 @@ def fit(
 
 def curve_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What conductor tiers fit wrote.")],
-    threshold: Threshold = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Requests with this probability or more are easy. Default: the suggested one."),
+    ] = None,
     given: options.Json = options.NONE,
 ) -> int:
     """Every figure is out of fold: by a classifier that had not seen the request."""

@@ -77,53 +77,45 @@ def _folder(out: Path | None, show: Callable[[str], None], *, dry_run: bool) -> 
         show("the dry run came to its end; its folder is removed: keep it with --out FOLDER")
 
 
-Config = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="tiny, tiny-by-reward, qwen2.5-7b-grpo, ..., or a TOML file.")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER", help="Folder for model and record. Default: one by config and seed in your data folder."
-    ),
-]
 Seed = Annotated[int | None, typer.Option(help="Seed instead of the config's.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the training that FOLDER holds.")]
-StopAfter = Annotated[
-    str | None, typer.Option(metavar="STAGE", help="Stop after this stage: cold_start, grpo or recursion.")
-]
-StartFrom = Annotated[
-    str | None, typer.Option("--from", metavar="MODEL", help="Begin with this model folder, without a cold start.")
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Try every part of a full-size training with small replacements.")
-]
 Pool = Annotated[
     str | None, typer.Option(metavar="NAME", help="Pool instead of the config's; not for a small training.")
-]
-Db = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE|URL",
-        callback=inputs.database_url,
-        help="Keep each rollout as a run in this database. Without it none is kept.",
-    ),
-]
-MaxUsd = Annotated[
-    float | None, typer.Option(min=0, max=1e9, help="Cost cap of the workers over the whole training, in USD.")
 ]
 
 
 def train_command(
-    config: Config,
-    out: Out = None,
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="tiny, tiny-by-reward, qwen2.5-7b-grpo, ..., or a TOML file.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder for model and record. Default: one by config and seed in your data folder."
+        ),
+    ] = None,
     seed: Seed = None,
-    resume: Resume = False,
-    stop_after: StopAfter = None,
-    start_from: StartFrom = None,
-    dry_run: DryRun = False,
-    max_usd: MaxUsd = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the training that FOLDER holds.")] = False,
+    stop_after: Annotated[
+        str | None, typer.Option(metavar="STAGE", help="Stop after this stage: cold_start, grpo or recursion.")
+    ] = None,
+    start_from: Annotated[
+        str | None, typer.Option("--from", metavar="MODEL", help="Begin with this model folder, without a cold start.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Try every part of a full-size training with small replacements.")
+    ] = False,
+    max_usd: Annotated[
+        float | None, typer.Option(min=0, max=1e9, help="Cost cap of the workers over the whole training, in USD.")
+    ] = None,
     pool: Pool = None,
-    db: Db = None,
+    db: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL",
+            callback=inputs.database_url,
+            help="Keep each rollout as a run in this database. Without it none is kept.",
+        ),
+    ] = None,
     given: options.JsonQuiet = options.NONE,
 ) -> int:
     stage = next((each for each in STAGES if each == stop_after), None)
