@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +18,7 @@ from conductor_core import __version__
 from conductor_core.analysis.decision_record import decision_record, record_text
 from conductor_core.cli import options
 from conductor_core.cli.log_search import Since, Until
+from conductor_core.cli.output import pages_of_runs
 from conductor_core.cli.progress import terminal_bar
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.files import expand_path
@@ -192,7 +193,10 @@ def export(
         if run_ids:
             chosen = list(dict.fromkeys(store.resolve(run_id) for run_id in run_ids))
         else:
-            chosen = list(_found(store, search, status, batch, since, until))
+            before = None if until is None else store.cursor_at(until)
+            found = pages_of_runs(store, before, search=search, status=status, batch=batch)
+            young = takewhile(lambda run: not (since and run.created_at_utc and run.created_at_utc < since), found)
+            chosen = [run.run_id for run in young if run.status != ERASED]
         if not chosen:
             raise BadInput("no run fits: nothing is exported")
         with terminal_bar("writing records") as notify:
@@ -206,31 +210,6 @@ def export(
         print(f"note: {UNBOUND_WORDS}", file=sys.stderr)
     print(f"{done.path}: {counted(done.runs, 'run')}, {done.size:,} bytes; key fingerprint {done.key.fingerprint}")
     return 0
-
-
-def _found(
-    store: Store,
-    text: str | None,
-    status: str | None,
-    batch: str | None,
-    since: datetime | None,
-    until: datetime | None,
-) -> Iterator[str]:
-    """Yields the runs that the filters find, from the newest on."""
-    before = None if until is None else store.cursor_at(until)
-    while True:
-        found = store.runs(_PAGE_RUNS, before, text, status, batch=batch)
-        for each in found:
-            if since is not None and each.created_at_utc is not None and each.created_at_utc < since:
-                return
-            if each.status != ERASED:
-                yield each.run_id
-        if len(found) < _PAGE_RUNS:
-            return
-        before = found[-1].sequence
-
-
-_PAGE_RUNS = 500
 
 
 def verifier(

@@ -12,7 +12,7 @@ import typer
 
 from conductor_core.cli import options
 from conductor_core.cli.options import Options
-from conductor_core.cli.output import print_json
+from conductor_core.cli.output import pages_of_runs, print_json
 from conductor_core.errors import BadInput, StoreError, UnknownRun
 from conductor_core.files import expand_path
 from conductor_core.formats import run_word
@@ -30,7 +30,7 @@ from storage.evidence.checking import CheckedLog, check_own_log
 from storage.evidence.history import CLASSES, Finding, counted
 from storage.evidence.verifier import Ticker, printable
 from storage.privacy import Privacy
-from storage.records import ERASED, RunSummary
+from storage.records import ERASED
 from storage.store import Store, store_of
 
 _MOST_NAMED = 5
@@ -178,7 +178,6 @@ def _notes(done: Restored) -> Iterator[str]:
 
 LEAST_DAYS = 184
 """Six months, for which the EU AI Act wants the logs of a high-risk system kept (articles 19 and 26)."""
-_PAGE_RUNS = 200
 RunIds = Annotated[list[str], typer.Argument(metavar="RUN_ID", help="A whole id.")]
 
 
@@ -207,7 +206,7 @@ def hold(
 
 def _require(store: Store, run_ids: Sequence[str], command: str) -> None:
     """Raises: UnknownRun for an id that no run has."""
-    known = {run.run_id for run in _all(store)}
+    known = {run.run_id for run in pages_of_runs(store)}
     if unknown := [run_id for run_id in run_ids if run_id not in known]:
         raise UnknownRun(f"unknown run {unknown[0]!r}; {command} needs whole ids")
 
@@ -221,7 +220,7 @@ def retain(
         raise BadInput(f"--days {days} is less than six months: runs are kept at least {LEAST_DAYS} days")
     before = datetime.now(UTC) - timedelta(days=days)
     with given.existing_store() as store:
-        there = _all(store)
+        there = list(pages_of_runs(store))
         # Of any age: their text was to go already.
         broken_off = store.unfinished([run.run_id for run in there if run.status == ERASED])
         kept = (run for run in there if run.status != ERASED)
@@ -248,15 +247,6 @@ def retain(
         held_ones = counted(len(held), "is", "are")
         print(f"{would} would be erased, {held_ones} held; --erase does it" if old else none_due)
         return 0
-
-
-def _all(store: Store) -> list[RunSummary]:
-    found: list[RunSummary] = []
-    before: int | None = None
-    while page := store.runs(limit=_PAGE_RUNS, before=before):
-        found += page
-        before = page[-1].sequence
-    return found
 
 
 def _erase(store: Store, run_ids: Sequence[str], given: Options) -> int:
@@ -290,7 +280,7 @@ def _erase(store: Store, run_ids: Sequence[str], given: Options) -> int:
 def _copies(store: Store, run_ids: Sequence[str]) -> dict[str, list[str]]:
     """Returns the re-runs of each run, and the runs that were imported from a file of it, where there are any."""
     copies = {run_id: store.copies(run_id) for run_id in run_ids}
-    for run in _all(store) if run_ids else ():
+    for run in pages_of_runs(store) if run_ids else ():
         if run.imported and run.status != ERASED:
             with suppress(RunUnreadable):
                 imported = store.created(run.run_id).imported

@@ -272,7 +272,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command: 0 done, 1 the run failed, 2 bad input, 130 or 143 stopped by a signal."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     only_for_owner()
-    _open_what_is_closed()
+    # The caller may have closed these. Without them Python prints on stdout what belongs on stderr.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
     for stream in (sys.stdout, sys.stderr):
         if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
             reconfigure(errors="backslashreplace")
@@ -290,44 +292,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _open_what_is_closed() -> None:
-    """Opens the streams that the caller closed. Without them Python prints on stdout what belongs on stderr."""
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
-
-
-def _stdout_failed() -> bool:
-    try:
-        sys.stdout.flush()
-    except OSError:
-        return True
-    return False
-
-
 def _run(arguments: Sequence[str]) -> int:
+    called = Path(sys.argv[0]).name
+    name = called if called == "conductor" else "python -m conductor_core"
     try:
-        result = get_command(app).main(args=arguments, prog_name=_name(), standalone_mode=False)
+        result = get_command(app).main(args=arguments, prog_name=name, standalone_mode=False)
     except typer.TyperException as error:
-        return _fail(arguments, "BadInput", _usage_message(error), _BAD_INPUT)
+        format_message = getattr(error, "format_message", None)
+        message = str(error) if format_message is None else str(format_message())
+        said = f"{message.rstrip('.').replace(': Value error, ', ': ')}; see --help"
+        return _fail(arguments, "BadInput", said, _BAD_INPUT)
     except InspectorError as error:
         return _fail(arguments, error.code, str(error), _BAD_INPUT if isinstance(error, BadInput | StoreError) else 1)
     except BrokenPipeError:
         raise
     except OSError as error:
-        if _stdout_failed():
-            raise
+        sys.stdout.flush()  # raises if it was stdout that failed
         return _fail(arguments, type(error).__name__, f"this machine refused: {error}", 1)
     except KeyboardInterrupt:
         return 130
     except SystemExit as stopped:  # by SIGTERM, or after the words for the shell's completion
         return stopped.code if isinstance(stopped.code, int) else 0
     return result if isinstance(result, int) else 0
-
-
-def _name() -> str:
-    """Returns how the program was called."""
-    called = Path(sys.argv[0]).name
-    return called if called == "conductor" else "python -m conductor_core"
 
 
 def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> int:
@@ -339,9 +325,3 @@ def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> 
         print(json.dumps(error_document(code, line), indent=None if "--tasks" in arguments else 2))
     print(f"error: {line}", file=sys.stderr)
     return exit_code
-
-
-def _usage_message(error: typer.TyperException) -> str:
-    format_message = getattr(error, "format_message", None)
-    message = str(error) if format_message is None else str(format_message())
-    return f"{message.rstrip('.').replace(': Value error, ', ': ')}; see --help"

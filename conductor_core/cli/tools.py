@@ -3,21 +3,18 @@
 import json
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
 
-from conductor_core.chat.tools import OfferedTool, ToolAnswer
+from conductor_core.chat.tools import ToolAnswer
 from conductor_core.cli import inputs, options
 from conductor_core.cli.output import one_line, table
-from conductor_core.cli.progress import bar, terminal_bar
+from conductor_core.cli.progress import bar
 from conductor_core.engine import tools as core
 from conductor_core.engine.tools import PoolTools
 from conductor_core.errors import BadInput
 from conductor_core.text import plain
-
-HOW_TO_ADD = "no tool servers: add a [[tools]] table to the pool file, and name it in tools = [...] of a worker"
 
 
 def tools(
@@ -43,11 +40,15 @@ def tools(
 
 
 def lines(found: PoolTools) -> list[str]:
-    """Returns a table of tools with who may call each, and what is wrong."""
     if not found.listings:
-        return [HOW_TO_ADD]
+        return ["no tool servers: add a [[tools]] table to the pool file, and name it in tools = [...] of a worker"]
     rows = [
-        (one_line(f"{tool.server}.{tool.tool}", 60), effects(tool), callers(found, tool), description(tool))
+        (
+            one_line(f"{tool.server}.{tool.tool}", 60),
+            "yes" if tool.effects else "no",
+            one_line(", ".join(found.callers(tool)) or "nobody", 60),
+            one_line(tool.spec.description, 60) or "-",
+        )
         for tool in found.tools
     ]
     said = [f"{each.server}: {one_line(each.fault, 400)}" for each in found.listings if each.fault]
@@ -55,18 +56,6 @@ def lines(found: PoolTools) -> list[str]:
     said += [one_line(each, 300) for each in found.missing]
     head = ("TOOL", "EFFECTS", "MAY BE CALLED BY", "DESCRIPTION")
     return [*(table([head, *rows]) if rows else []), *said]
-
-
-def effects(tool: OfferedTool) -> str:
-    return "yes" if tool.effects else "no"
-
-
-def callers(found: PoolTools, tool: OfferedTool) -> str:
-    return one_line(", ".join(found.callers(tool)) or "nobody", 60)
-
-
-def description(tool: OfferedTool) -> str:
-    return one_line(tool.spec.description, 60) or "-"
 
 
 def document(found: PoolTools) -> dict[str, Any]:
@@ -96,7 +85,13 @@ def document(found: PoolTools) -> dict[str, Any]:
 
 
 def _call(pool: str, named: str, arguments: str, given: options.Options, *, yes: bool) -> int:
-    typed, settings, quiet = _arguments(arguments), given.settings, given.quiet
+    settings, quiet = given.settings, given.quiet
+    try:
+        typed = json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"--arguments is not JSON: {error}") from None
+    if not isinstance(typed, dict):
+        raise BadInput('--arguments must be a JSON object, such as {"path": "notes.txt"}')
     tool = _with_bar(f"asking {one_line(named, 60)}", lambda: core.find_tool(pool, named, settings), quiet=quiet)
     if tool.effects and not yes and not inputs.agreed(f"Call {one_line(named, 60)}, which may change something?"):
         return 0
@@ -110,18 +105,8 @@ def _call(pool: str, named: str, arguments: str, given: options.Options, *, yes:
 
 
 def _with_bar(title: str, work: Callable[[], Any], *, quiet: bool) -> Any:
-    with terminal_bar(title) if not quiet else nullcontext(lambda _done, _all: None) as show:
+    with bar(title, quiet=quiet or not sys.stderr.isatty(), of_bytes=False) as show:
         show(0, 1)
         done = work()
         show(1, 1)
     return done
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        typed = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"--arguments is not JSON: {error}") from None
-    if not isinstance(typed, dict):
-        raise BadInput('--arguments must be a JSON object, such as {"path": "notes.txt"}')
-    return typed
