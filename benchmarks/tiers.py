@@ -1,15 +1,16 @@
 """Tiers on recorded rehearsal traffic: the fitted curve of cost against quality beside the exact one.
 
-    python -m benchmarks.tiers --folder FOLDER [--tasks 2000]
+    python -m benchmarks.tiers --folder FOLDER [--tasks 2000] [--splits 20]
 
 Each task is answered twice by the engine, in a database in FOLDER: by one cheap worker, as a forwarded request is, and
 by the shipped Conductor's run about that request. The world grades both. Runs that FOLDER already has are not repeated.
 
-The classifier is fitted on every second task. The others show whether what its curve promises holds. The world knows
-each worker's exact chance, so there is a best possible choice: at each share of requests that go to the cheap worker,
-those that lose least by it. Printed as JSON: the curve at nine shares (out of fold, sampled and by exact chances; best
-possible; by chance), what three thresholds promise and what they do on the other half (first the suggested one), and
-what reading a request takes.
+The classifier is fitted on one half of the tasks. The other half shows whether what its curve promises holds. The world
+knows each worker's exact chance, so there is a best possible choice: at each share of requests that go to the cheap
+worker, those that lose least by it. Printed as JSON: the curve at nine shares (out of fold, sampled and by exact
+chances; best possible; by chance); what three thresholds promise and what they do on the other half (first the
+suggested one); in how many of ``--splits`` random halves a promise holds, that is, its difference to the other half has
+an interval of 95 % with zero in it (the two halves are two samples); and what reading a request takes.
 """
 
 import argparse
@@ -17,11 +18,13 @@ import json
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from math import hypot
 from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Any
 
+from conductor_core.analysis.intervals import Difference
 from conductor_core.engine.host import EngineHost
 from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, RehearsalTask, generate, grade
 from conductor_core.rehearsal.exact import success_chance
@@ -149,14 +152,47 @@ def promise(world: World, classifier: Classifier, rows: Sequence[Row], threshold
     unit = unit_of(classifier.outcomes)
     others = sorted(with_probabilities(classifier, rows), key=lambda each: -each.probability)
     told, held = at(classifier.outcomes, threshold, unit), at(others, threshold, unit)
+    quality_off = between(
+        told.quality.rate,
+        (told.quality.low, told.quality.high),
+        held.quality.rate,
+        (held.quality.low, held.quality.high),
+    )
+    before, after = told.against_conductor, held.against_conductor
+    against_off = between(before.mean, (before.low, before.high), after.mean, (after.low, after.high))
     exact = world.choice(others, sum(each.probability >= threshold for each in others))["exact"]
     return {
         "threshold": threshold,
         "promised": _figures(told),
         "held": _figures(held) | {"exact": exact, "by_chance_at_its_cost": held.mixed},
         "cost_off_percent": 100 * (held.cost / told.cost - 1),
-        "sampled_within": told.quality.low <= held.quality.rate <= told.quality.high,
+        "quality_off": [quality_off.mean, quality_off.low, quality_off.high],
+        "against_conductor_off": [against_off.mean, against_off.low, against_off.high],
+        "quality_holds": not quality_off.clear,
+        "against_conductor_holds": not against_off.clear,
         "exact_within": told.quality.low <= exact <= told.quality.high,
+    }
+
+
+def between(told: float, of_told: tuple[float, float], held: float, of_held: tuple[float, float]) -> Difference:
+    """Returns how much more ``held`` is, with the interval of a difference of two independent samples (Newcombe)."""
+    mean = held - told
+    low, high = hypot(held - of_held[0], of_told[1] - told), hypot(of_held[1] - held, told - of_told[0])
+    return Difference(mean, mean - low, mean + high)
+
+
+def splits(world: World, rows: Sequence[Row], count: int) -> dict[str, Any]:
+    """Returns how many promises of ``count`` random halves hold, and how far the cost is off at most."""
+    promises = []
+    for seed in range(count):
+        mixed = Random(seed).sample(rows, len(rows))
+        classifier = fit(mixed[::2], CHEAP)
+        promises += [promise(world, classifier, mixed[1::2], each) for each in thresholds(classifier)]
+    held = ("quality_holds", "against_conductor_holds", "exact_within")
+    return {
+        "promises": len(promises),
+        **{kind: sum(each[kind] for each in promises) for kind in held},
+        "cost_off_percent_at_most": max(abs(each["cost_off_percent"]) for each in promises),
     }
 
 
@@ -188,6 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--tasks", type=int, default=2000)
+    parser.add_argument("--splits", type=int, default=20)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     store = open_store(f"sqlite:///{given.folder / 'tiers.sqlite'}")
@@ -214,6 +251,7 @@ def main() -> None:
                 "curve_other_half": curves(world, with_probabilities(classifier, second)),
                 "promises": [promise(world, classifier, second, each) for each in thresholds(classifier)],
                 "promises_halves_swapped": [promise(world, swapped, first, each) for each in thresholds(swapped)],
+                "random_halves": splits(world, rows, given.splits),
                 "read_ms": {"1 kB": reading_ms(long[:1024], classifier), "1 MB": reading_ms(long, classifier)},
             },
             indent=1,

@@ -20,9 +20,7 @@ _START_S = 60
 @contextmanager
 def app_for_pictures(**settings: str) -> Iterator[str]:
     """Gives the app's address. ``settings`` as in the environment, without their prefix. Raises: TimeoutError."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory() as folder:
         own = {f"CONDUCTOR_{name.upper()}": value for name, value in settings.items()}
@@ -37,6 +35,12 @@ def app_for_pictures(**settings: str) -> Iterator[str]:
         finally:
             app.terminate()
             app.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _wait_for(url: str) -> None:
