@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
-from conductor_core.chat.messages import INCOMPLETE, Departure, Ending
+from conductor_core.chat.messages import INCOMPLETE, Departure
 from conductor_core.chat.progress import Progress, time_left
 from conductor_core.chat.tools import called_name, dotted
 from conductor_core.cli.inputs import named_again
@@ -285,8 +285,8 @@ def summary(trace: RunTrace) -> str:
         why = f": {one_line(trace.error, 1000)}"
     elif trace.status == "cancelled" and trace.ended_by:
         why = f" by {one_line(trace.ended_by.in_words, 80)}"
-    elif trace.status in INCOMPLETE:
-        why = f": {why_no_answer(trace)}"
+    elif trace.status in INCOMPLETE and trace.last is not None:
+        why = f": {_ending_words(trace.last)}"
     return f"run {trace.run_id} · {run_word(trace.status)}{why} · {seconds(trace.duration_ms)} · {spent}{simulated}"
 
 
@@ -406,23 +406,15 @@ def how_ended(step: StepTrace) -> str:
     """Says how the answer of ``step`` ended, unless it is whole, and who gave it, if another worker did."""
     parts = [f"by {one_line(step.answered_by, 40)}"] if step.answered_by else []
     if step.ending != "completed":
-        parts.append(_ending_words(step.ending, step))
+        parts.append(_ending_words(step))
     return " · ".join(parts)
 
 
-def _ending_words(ending: Ending, step: StepTrace | None) -> str:
+def _ending_words(step: StepTrace) -> str:
     """Says how an answer ended, and what was said or called in its place."""
-    if step is None:
-        return ENDINGS_IN_WORDS[ending]
     said = f": {one_line(step.refusal, 1000)}" if step.refusal else ""
     called = ", ".join(f"{one_line(tool.name, 80)}({one_line(tool.arguments, 400)})" for tool in step.tool_calls)
-    return f"{ENDINGS_IN_WORDS[ending]}{said}{f'; it called {called}, and nothing was called' if called else ''}"
-
-
-def why_no_answer(trace: RunTrace) -> str:
-    """Says how the last answer of a run ended; empty if it is whole, or if there are no steps."""
-    last = trace.last
-    return "" if last is None or last.ending == "completed" else _ending_words(last.ending, last)
+    return f"{ENDINGS_IN_WORDS[step.ending]}{said}{f'; it called {called}, and nothing was called' if called else ''}"
 
 
 # Carrying out runs: who would not answer, what is shown until they end, and what a signal does meanwhile.
