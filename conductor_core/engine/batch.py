@@ -196,10 +196,12 @@ class ManyRuns(Generic[Work]):
         """``earlier``: the runs that count against the budget, too."""
         self.host, self._caller, self._left = host, caller, iter(left)
         self._concurrency, self._plan_max_tokens = concurrency, plan_max_tokens
-        spent = spent_at_most(earlier, plan_max_tokens)
-        self.cap = None if max_usd is None else CostCap(spent, max_usd=max_usd)
-        completed = [run.cost_usd or 0.0 for run in earlier if run.status == "completed"]
-        self._room = Room(math.inf, 0.0, [0.0]) if max_usd is None else Room(max_usd, spent.usd, completed)
+        self.cap: CostCap | None = None
+        self._room = Room(math.inf, 0.0, [0.0])
+        if max_usd is not None:
+            spent = spent_at_most(earlier, plan_max_tokens)
+            self.cap = CostCap(spent, max_usd=max_usd)
+            self._room = Room(max_usd, spent.usd, [run.cost_usd or 0.0 for run in earlier if run.status == "completed"])
         self._under_way: set[str] = set()
         self._stopped = False
         self._broken: Exception | None = None
@@ -271,6 +273,7 @@ class ManyRuns(Generic[Work]):
         finally:
             with self._lock:
                 self._under_way.discard(run_id)
-        self._room.end(spent_at_most([trace], self._plan_max_tokens).usd, completed=trace.status == "completed")
+        spent_usd = 0.0 if self.cap is None else spent_at_most([trace], self._plan_max_tokens).usd
+        self._room.end(spent_usd, completed=trace.status == "completed")
         with self._ending:
             self.on_end(work, trace)
