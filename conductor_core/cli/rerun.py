@@ -2,9 +2,10 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,54 +34,81 @@ if TYPE_CHECKING:
     from storage import Store
 
 
-Only = Annotated[
-    int | None, typer.Option(metavar="N", help="Ask step N afresh, and end with its answer. What it reads is reused.")
-]
-From = Annotated[
-    int | None,
-    typer.Option("--from", metavar="N", help="Ask step N and all that its answer reaches afresh; reuse the rest."),
-]
-Times = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=repeats.MOST_TIMES,
-        help="With --only or --from: make so many runs with fresh seeds, and say how far their answers agree. "
-        "--max-usd and --max-tokens then cover all of them together.",
-    ),
-]
-Outputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="N=TEXT|@FILE",
-        help="Write the output of step N by hand: its worker is not asked. The record says that a person wrote it. "
-        "May be repeated.",
-    ),
-]
-Pins = Annotated[
-    list[int] | None,
-    typer.Option(metavar="N", help="Keep the recorded output of step N, whatever it would see. May be repeated."),
-]
-Releases = Annotated[
-    list[int] | None,
-    typer.Option(metavar="N", help="Let the worker of step N answer again, whose output RUN_ID wrote or pinned."),
-]
-Step = Annotated[int | None, typer.Option(metavar="N", help="The step to change; the first is 0.")]
-Instruction = Annotated[str | None, typer.Option(metavar="TEXT", help="Its new instruction.")]
-Agents = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Its new agent. With --only or --from: one or more to ask instead."),
-]
-Access = Annotated[str | None, typer.Option(metavar="LIST", help="What it may see: all, none, or steps as in 0,2.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and what be reused; do nothing.")]
+@dataclass(frozen=True)
+class RerunOptions(Options):
+    step: Annotated[int | None, typer.Option(metavar="N", help="The step to change; the first is 0.")] = None
+    instruction: Annotated[str | None, typer.Option(metavar="TEXT", help="Its new instruction.")] = None
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Its new agent. With --only or --from: one or more to ask instead."),
+    ] = None
+    access: Annotated[
+        str | None, typer.Option(metavar="LIST", help="What it may see: all, none, or steps as in 0,2.")
+    ] = None
+    workflow: options.WorkflowFile = None
+    only: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Ask step N afresh, and end with its answer. What it reads is reused."),
+    ] = None
+    from_step: Annotated[
+        int | None,
+        typer.Option("--from", metavar="N", help="Ask step N and all that its answer reaches afresh; reuse the rest."),
+    ] = None
+    times: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=repeats.MOST_TIMES,
+            help="With --only or --from: make so many runs with fresh seeds, and say how far their answers agree. "
+            "--max-usd and --max-tokens then cover all of them together.",
+        ),
+    ] = None
+    output: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N=TEXT|@FILE",
+            help="Write the output of step N by hand: its worker is not asked. The record says that a person wrote it. "
+            "May be repeated.",
+        ),
+    ] = None
+    pin: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Keep the recorded output of step N, whatever it would see. May be repeated."),
+    ] = None
+    release: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Let the worker of step N answer again, whose output RUN_ID wrote or pinned."),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and what be reused; do nothing.")] = (
+        False
+    )
+
+    @property
+    def again(self) -> repeats.Again | None:
+        """What is asked afresh; None: nothing. Raises: BadInput."""
+        if self.only is not None and self.from_step is not None:
+            raise BadInput("give --only or --from, not both")
+        step, extent = (self.from_step, "from") if self.only is None else (self.only, "only")
+        if step is not None:
+            asked = {"step": step, "extent": extent, "times": self.times or 1, "agents": self.agent or ()}
+            return repeats.Again.model_validate(asked | {"seed": self.seed})
+        if self.times is not None:
+            raise BadInput("--times what? Give --only N or --from N with it")
+        return None
+
+
+_SHARED = (
+    "step", "instruction", "agent", "access", "workflow", "only", "from_step", "times", "output", "pin", "release",
+    "dry_run", *options.OF_A_RUN, "as_json", "quiet",
+)  # fmt: skip
 
 
 class RerunTarget:
     """A run that is run again, and who does it: its own Conductor and pool where the options name no others."""
 
-    def __init__(self, source: RunTrace, given: Options) -> None:
+    def __init__(self, source: RunTrace, given: RerunOptions) -> None:
         """``source`` already has the budgets, the seed and the settings of the re-run. Raises: BadInput."""
-        self.source, self._settings = source, given.settings
+        self.source, self.given, self._settings = source, given, given.settings
         self._conductor = inputs.with_lora(given.conductor, given.lora)
         self._pool, self._excluded = given.pool or source.pool, tuple(given.exclude or ())
         self.specs = pool_info(self._pool, self._settings, self._excluded).workers
@@ -113,7 +141,7 @@ class RerunTarget:
         return {"conductor": conductor, "pool": self._pool, "excluded": self._excluded}
 
     def prepare(
-        self, edit: "Edit", taken_up: tuple[RunTrace, ...], by_hand: Overrides | None = None
+        self, taken_up: tuple[RunTrace, ...], by_hand: Overrides | None = None
     ) -> tuple[RunRequest, RerunPreview | None]:
         """Works out what is run and what that will take; None if the source stopped without a plan.
 
@@ -121,7 +149,7 @@ class RerunTarget:
         BadInput.
         """
         source = self.source
-        changed = changed_workflow(source, self.agents, edit)
+        changed = self._changed()
         resume = source.status == "interrupted" and changed is None
         workflow = changed or source.root.workflow or source.workflow
         if workflow is None and not resume:
@@ -135,7 +163,7 @@ class RerunTarget:
         if workflow is not None:
             workflow = self.valid(workflow)
             # With --step, each step stays what it was. Steps of a file are matched by content.
-            origins = None if edit.step is None else tuple(range(len(workflow.steps)))
+            origins = None if self.given.step is None else tuple(range(len(workflow.steps)))
             forecast = preview(
                 source, workflow, self.specs, conductor=self.info(workflow), origins=origins, overrides=by_hand
             )
@@ -151,6 +179,35 @@ class RerunTarget:
             print(f"note: {why}: yours is used, {own}; --conductor chooses another", file=sys.stderr, flush=True)
         return request.model_copy(update=asked), forecast
 
+    def _changed(self) -> Workflow | None:
+        """Returns the workflow that the options ask for, None for that of the source. Raises: BadInput."""
+        given, source, step = self.given, self.source, self.given.step
+        edits = (given.instruction, given.agent or None, given.access) != (None, None, None)
+        if given.workflow is not None:
+            if edits or step is not None:
+                raise BadInput("give --workflow, or --step with what to change, not both")
+            what = f"workflow file {one_line(str(given.workflow))}: "
+            return inputs.valid_workflow(inputs.read_workflow(given.workflow), self.agents, source.limits, what)
+        if step is None and not edits:
+            return None
+        if step is None:
+            raise BadInput("which step? Give --step N with --instruction, --agent or --access")
+        if not edits:
+            raise BadInput(f"what of step {step}? Give --instruction, --agent or --access")
+        workflow = source.root.workflow
+        if workflow is None:
+            raise BadInput(f"run {source.run_id} has no workflow, so no step {step}")
+        if not 0 <= step < len(workflow.steps):
+            raise BadInput(f"--step {step}: the steps of run {source.run_id} are 0 to {len(workflow.steps) - 1}")
+        edited = edit_step(
+            workflow,
+            step,
+            instruction=None if given.instruction is None else inputs.given_text(given.instruction, "instruction"),
+            agent=given.agent[0] if given.agent else None,
+            access=None if given.access is None else inputs.parse_access(given.access),
+        )
+        return inputs.valid_workflow(edited, self.agents, source.limits, "")
+
     def prepare_many(
         self, again: repeats.Again, by_hand: Overrides | None
     ) -> tuple[list[RunRequest], repeats.RepeatsForecast]:
@@ -163,48 +220,30 @@ class RerunTarget:
         return [each.model_copy(update=self.asked(plan)) for each in requests], forecast
 
 
-def rerun(
-    run_id: options.RunId,
-    step: Step = None,
-    instruction: Instruction = None,
-    agent: Agents = None,
-    access: Access = None,
-    workflow: options.WorkflowFile = None,
-    only: Only = None,
-    from_step: From = None,
-    times: Times = None,
-    output: Outputs = None,
-    pin: Pins = None,
-    release: Releases = None,
-    dry_run: DryRun = False,
-    given: Annotated[Options, *options.OF_A_RUN, "as_json", "quiet"] = options.NONE,
-) -> int:
+def rerun(run_id: options.RunId, given: Annotated[RerunOptions, *_SHARED] = RerunOptions()) -> int:
     """An interrupted run is resumed where it stopped. By default with the Conductor, pool, seed and budgets of RUN_ID.
 
     With --only or --from, a step is asked afresh although its answer is recorded; then --seed is the step's.
     """
-    asked = read_again(only, from_step, times, agent, given.seed)
-    if asked is None and len(agent or ()) > 1:
+    asked = given.again
+    if asked is None and len(given.agent or ()) > 1:
         raise BadInput("a step has one agent: several --agent go with --only or --from")
-    edit = Edit(step, instruction, None if asked or not agent else agent[0], access, workflow)
-    if asked is not None and edit != NOTHING:
+    if asked is not None and (given.step, given.instruction, given.access, given.workflow) != (None,) * 4:
         raise BadInput("--only and --from ask steps of the plan as it is: give them without --step and --workflow")
-    if workflow is not None and (output or pin or release):
+    if given.workflow is not None and (given.output or given.pin or given.release):
         raise BadInput("--output, --pin and --release name steps of the recorded plan: give them without --workflow")
-    changes = {"on_incomplete": given.on_incomplete, "give_question": given.give_question}
-    changes |= {} if asked else {"seed": given.seed}
     with given.store(read=True) as store:
-        source = _source(store, run_id, given, changes)
+        source = _source(store, run_id, given)
         target = RerunTarget(source, given)
-        by_hand = overrides_by_hand(source, output or (), pin or (), release or ())
+        by_hand = overrides_by_hand(source, given.output or (), given.pin or (), given.release or ())
         if asked is None:
-            request, forecast = target.prepare(edit, store.resumed_from(source), by_hand)
+            request, forecast = target.prepare(store.resumed_from(source), by_hand)
         else:
             requests, whole = target.prepare_many(asked, by_hand)
             if asked.runs > 1:
-                return run_many(store, source, asked, requests, whole, given, dry_run=dry_run)
+                return run_many(store, source, asked, requests, whole, given)
             request, forecast = requests[0], whole.each[0]
-        if dry_run:
+        if given.dry_run:
             return print_preview(forecast, given, max_usd=source.limits.max_usd)
         called = None if forecast is None else {step.agent for step in forecast.will_run}
         ready(request, given, agents=called)
@@ -217,8 +256,8 @@ def rerun(
     return code
 
 
-def _source(store: "Store", run_id: str, given: Options, changes: Mapping[str, object]) -> RunTrace:
-    """Returns the run, with the changes and the budgets that were given (not None). Raises: BadInput, UnknownRun."""
+def _source(store: "Store", run_id: str, given: RerunOptions) -> RunTrace:
+    """Returns the run, with the settings and the budgets that were given. Raises: BadInput, UnknownRun."""
     source, _ = store.trace(store.resolve(run_id))
     if source.status == "waiting":
         if source.waits_for == "tool_results":
@@ -226,51 +265,9 @@ def _source(store: "Store", run_id: str, given: Options, changes: Mapping[str, o
         raise BadInput(f"run {source.run_id} waits for an approval: approve, deny or cancel it first")
     if not source.ended:
         raise BadInput(f"run {source.run_id} is still going on: wait for its end, or cancel it")
-    update = {name: value for name, value in changes.items() if value is not None}
+    names = ("on_incomplete", "give_question", *(() if given.again else ("seed",)))
+    update = {name: value for name in names if (value := getattr(given, name)) is not None}
     return source.model_copy(update={**update, "limits": given.limits(source.limits)})
-
-
-class Edit(NamedTuple):
-    """What to change, as the arguments say it, unread."""
-
-    step: int | None = None
-    instruction: str | None = None
-    agent: str | None = None
-    access: str | None = None
-    file: Path | None = None
-
-
-NOTHING = Edit()
-
-
-def changed_workflow(source: RunTrace, agents: list[str], edit: Edit) -> Workflow | None:
-    """Returns the workflow that ``edit`` asks for, None for that of ``source``, unchanged. Raises: BadInput."""
-    step = edit.step
-    edits = (edit.instruction, edit.agent, edit.access) != (None, None, None)
-    if edit.file is not None:
-        if edits or step is not None:
-            raise BadInput("give --workflow, or --step with what to change, not both")
-        what = f"workflow file {one_line(str(edit.file))}: "
-        return inputs.valid_workflow(inputs.read_workflow(edit.file), agents, source.limits, what)
-    if edit == NOTHING:
-        return None
-    if step is None:
-        raise BadInput("which step? Give --step N with --instruction, --agent or --access")
-    if not edits:
-        raise BadInput(f"what of step {step}? Give --instruction, --agent or --access")
-    workflow = source.root.workflow
-    if workflow is None:
-        raise BadInput(f"run {source.run_id} has no workflow, so no step {step}")
-    if not 0 <= step < len(workflow.steps):
-        raise BadInput(f"--step {step}: the steps of run {source.run_id} are 0 to {len(workflow.steps) - 1}")
-    edited = edit_step(
-        workflow,
-        step,
-        instruction=None if edit.instruction is None else inputs.given_text(edit.instruction, "instruction"),
-        agent=edit.agent,
-        access=None if edit.access is None else inputs.parse_access(edit.access),
-    )
-    return inputs.valid_workflow(edited, agents, source.limits, "")
 
 
 def print_preview(forecast: RerunPreview | None, given: Options, *, max_usd: float | None) -> int:
@@ -306,21 +303,6 @@ def _reused(step: StepForecast) -> str:
         return ""
     imported = "imported " if step.reused_imported else ""
     return f": reuses the answer of step {label(step.reused_path)} of {imported}run {step.reused_run_id}"
-
-
-def read_again(
-    only: int | None, from_step: int | None, times: int | None, agents: Sequence[str] | None, seed: int | None
-) -> repeats.Again | None:
-    """Returns what is asked afresh; None: nothing. Raises: BadInput."""
-    if only is not None and from_step is not None:
-        raise BadInput("give --only or --from, not both")
-    step, extent = (from_step, "from") if only is None else (only, "only")
-    if step is not None:
-        asked = {"step": step, "extent": extent, "times": times or 1, "agents": agents or (), "seed": seed}
-        return repeats.Again.model_validate(asked)
-    if times is not None:
-        raise BadInput("--times what? Give --only N or --from N with it")
-    return None
 
 
 def overrides_by_hand(
@@ -381,9 +363,7 @@ def run_many(
     again: repeats.Again,
     requests: Sequence[RunRequest],
     forecast: repeats.RepeatsForecast,
-    given: Options,
-    *,
-    dry_run: bool,
+    given: RerunOptions,
 ) -> int:
     """Carries out all runs at once and prints their answers in groups.
 
@@ -391,7 +371,7 @@ def run_many(
     Raises: BadInput, StoreError.
     """
     lines = forecast_lines(again, forecast)
-    if dry_run:
+    if given.dry_run:
         given.print(lambda: forecast.model_dump(mode="json"), lambda: lines)
         return 0
     called = {step.agent for each in forecast.each for step in each.will_run}
