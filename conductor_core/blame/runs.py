@@ -15,6 +15,7 @@ from conductor_core.analysis.conclusion import answer_key, asked, conclude, like
 from conductor_core.blame.experiments import MOST_REPLAYS, PURPOSE, Answers, Estimate, Experiments, Replay, batch_row
 from conductor_core.engine.batch import ManyRuns
 from conductor_core.engine.host import EngineHost
+from conductor_core.engine.pools import who_may_be_called
 from conductor_core.engine.request import whole
 from conductor_core.errors import BadInput
 from conductor_core.grading.grade import grade
@@ -247,7 +248,8 @@ class CarryingOut(ManyRuns[tuple[Replay, RunRequest]]):
         # No replay asks a Conductor.
         super().__init__(host, caller, left, at_once, max_usd=max_usd, earlier=earlier, plan_max_tokens=0)
         if self.cap is not None:
-            self.cap.check_workers(blame.experiments.may_be_called)
+            names = [spec.name for spec in blame.experiments.agents_asked]
+            self.cap.check_workers(who_may_be_called(names, blame.experiments.source.pool.workers))
 
     @property
     def why_not_all(self) -> str | None:
