@@ -186,7 +186,10 @@ def _typed(command: Callable[..., int], common: Sequence[str]) -> Callable[..., 
     """
     own = dict(inspect.signature(command).parameters)
     shared = own.pop("given", None)
-    of, *names = (None,) if shared is None else get_args(shared.annotation)
+    of: Any = None
+    names: list[str] = []
+    if shared is not None:
+        of, *names = get_args(shared.annotation)
     types = get_type_hints(of, include_extras=True) if of else {}
 
     @wraps(command)
