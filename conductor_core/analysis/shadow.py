@@ -349,7 +349,6 @@ def _grouped(requests: Iterable[Request], by: str) -> dict[str, list[Request]]:
 
 
 def parts(traffic: Traffic, by: str) -> dict[str, Report]:
-    """Returns the figures of each part."""
     return {name: report(Traffic(tuple(group))) for name, group in _grouped(traffic.requests, by).items() if name}
 
 

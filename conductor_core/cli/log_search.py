@@ -48,7 +48,6 @@ def _usd_bound(typed: str) -> float:
 
 
 def _text(typed: str) -> str:
-    """Reads a text. Raises: BadInput if it is no Unicode."""
     try:
         typed.encode()
     except UnicodeEncodeError:

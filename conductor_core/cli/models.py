@@ -37,7 +37,6 @@ def seconds(value: float) -> str:
 
 
 def lines(found: Sequence[MachineModel], settings: Settings, folder: Path, free_bytes: int) -> list[str]:
-    """Returns a table of Conductors, and where further ones go."""
     heads = ("CONDUCTOR", "HERE", "SIZE", "PARAMETERS", "LICENCE", "MEMORY NEEDED", "A PLAN HERE")
     rows = [heads, *(_row(each) for each in found)]
     memories = dict.fromkeys(f"{size(each.memory.total_bytes)} of {each.memory.label}" for each in found if each.memory)
@@ -167,8 +166,7 @@ def pull(
     named = core.pullable(ref, given.settings)
     was_here, began_s, last = is_here(named), time.monotonic(), [0, 0]
 
-    async def fetched() -> Path | int:
-        """Returns the folder, or the exit code of a signal."""
+    async def fetched() -> Path | int:  # the folder, or the exit code of a signal
         with stopping(lambda: None) as codes, bar(f"downloading {one_line(ref, 60)}", quiet=given.quiet) as show:
 
             def report(here_bytes: int, all_bytes: int) -> None:

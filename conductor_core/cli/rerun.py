@@ -393,7 +393,6 @@ def run_many(
 
 
 def forecast_lines(again: repeats.Again, forecast: repeats.RepeatsForecast) -> list[str]:
-    """Says what all runs together will take, and of each worker's which steps run."""
     said = []
     for each, agent in zip(forecast.each, again.agents or ("",), strict=True):
         run_ = ", ".join(str(step.index) for step in each.will_run) or "none"

@@ -93,7 +93,6 @@ class ServeOptions(options.Options):
 
     @cached_property
     def served(self) -> ServedModels:
-        """Raises: BadInput."""
         return ServedModels.read(self.settings, None if self.models is None else Path(self.models))
 
 
@@ -316,7 +315,6 @@ def _grader_of(file: str | None) -> Callable[[str, str], bool | None]:
 
 
 def shadow_requests() -> None:
-    """Raises: InspectorError if it cannot begin."""
     from conductor_core.serving.shadow_runs import ShadowRuns
 
     os.nice(_NICE)
