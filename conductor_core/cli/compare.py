@@ -64,7 +64,9 @@ def compare_command(
     else:
         given.print(
             lambda: comparing.comparison_document(traces),
-            lambda: _pair_lines(comparing.compare_runs(*traces)) if len(traces) == 2 else _table_lines(traces),
+            lambda: (
+                _pair_lines(comparing.compare_runs(traces[0], traces[1])) if len(traces) == 2 else _table_lines(traces)
+            ),
         )
     return 0
 

@@ -22,6 +22,7 @@ from conductor_core.settings import Settings
 
 if TYPE_CHECKING:
     from conductor_core.engine.host import EngineHost
+    from conductor_core.run.events import EventSink
     from storage import Store
 
 Status = Literal[
@@ -197,7 +198,8 @@ class Options:
             raise store.refusal
         from conductor_core.engine.host import EngineHost
 
-        traces, log = None, store.log
+        traces = None
+        log: EventSink = store.log
         if self.settings.otlp_endpoint is not None:
             from conductor_core.export.otel import open_traces, watched
 
