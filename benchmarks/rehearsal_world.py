@@ -31,7 +31,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from conductor_core.cli.inputs import opened_store
+from conductor_core.cli.options import Options
 from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation import orchestrators
 from conductor_core.lab.evaluation.statistics import mean_interval
@@ -47,7 +47,6 @@ from conductor_core.rehearsal import (
 )
 from conductor_core.rehearsal.exact import Ending, endings, second_round, success_chance
 from conductor_core.run.trace import RunTrace
-from conductor_core.settings import Settings
 from conductor_core.workflow.model import Step, Workflow
 
 SOLVE = orchestrators.SOLVE
@@ -267,7 +266,7 @@ def compared(folder: Path) -> Iterator[Compared]:
     """The questions of an evaluation that both orchestrators have answered. Raises: BadInput for an unreadable one."""
     record = read_record(folder)
     plain = {each.task_id: each for each in record.outcomes if each.orchestrator == "conductor"}
-    with opened_store(record.plan.database, Settings()) as store:
+    with Options(db=record.plan.database).store() as store:
         for one in record.outcomes:
             if one.orchestrator != "recursion" or one.task_id not in plain:
                 continue

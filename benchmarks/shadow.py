@@ -103,7 +103,7 @@ async def provide(port: int, wait_s: float) -> None:
 def serve(switch: str, broken: str, options: list[str]) -> int:
     """Serves as the command does. The shadow is on while the file ``switch`` exists; ``broken``: what its process does
     instead."""
-    from conductor_core.cli import shadowing
+    from conductor_core.cli import serve as command
     from conductor_core.cli.main import main as conductor
     from conductor_core.serving.shadow import Shadow
 
@@ -115,7 +115,7 @@ def serve(switch: str, broken: str, options: list[str]) -> int:
 
     Shadow.offer = switched  # type: ignore[method-assign]
     if broken:
-        shadowing.COMMAND = (sys.executable, "-c", _BROKEN[broken])
+        command.COMMAND = (sys.executable, "-c", _BROKEN[broken])
     return conductor(["serve", *options])
 
 

@@ -1,59 +1,5 @@
 """Every error a user can meet, named by the boundary at which it arises; and advice on what a person can do about it.
 
-    InspectorError
-    ├── BadInput                what the user gave cannot be used (exit 2)
-    │   ├── WorkflowInvalid     a workflow with faults; carries all of them
-    │   ├── ModelsInvalid       a file of models; carries every fault with its place
-    │   │   ├── PoolInvalid         a pool file
-    │   │   └── ConductorsInvalid   a conductors file
-    │   ├── UnknownConductor    no such name, folder, hub id or server
-    │   ├── UnknownRun          no run of that id in this database
-    │   │   └── RunGone             it was deleted or erased, and the record says who did
-    │   └── RunHasEnded         a command to a run that is over
-    ├── NotHeard                no process answers a command to a run
-    ├── ConductorError          the model that writes workflows
-    │   ├── ConductorUnavailable    cannot be loaded or reached
-    │   │   ├── ConductorRateLimited    429, perhaps with Retry-After       (retried)
-    │   │   ├── ConductorFailed         5xx                                 (retried)
-    │   │   │   └── ConductorLoading        503: its model is being loaded      (waited for)
-    │   │   ├── ConductorTimedOut       nothing came for too long           (retried)
-    │   │   ├── ConductorStreamCut      broke off, or no finish_reason      (retried)
-    │   │   └── ConductorUnpaid, ConductorKeyRefused, ConductorModelUnknown, ConductorCertificate
-    │   ├── PromptOverflows         the task, or what a recursion adds to it, is longer than its context
-    │   └── PlanRejected            wrote no usable workflow, after all attempts
-    ├── WorkerError             the model that answers a step
-    │   ├── WorkerUnreachable       no connection                        (retried)
-    │   │   └── WorkerCertificate       no certificate that is trusted
-    │   ├── WorkerTimedOut          the step's time limit passed         (retried)
-    │   ├── WorkerRateLimited       429, perhaps with Retry-After        (retried)
-    │   ├── WorkerFailed            5xx, or an error object under 200    (retried)
-    │   │   └── WorkerLoading           503: its model is being loaded       (waited for)
-    │   ├── WorkerStreamCut         ended without a finish_reason        (retried)
-    │   ├── WorkerRefused           asking again will not help
-    │   │   ├── WorkerKeyRefused        401, 403, or no key is set
-    │   │   ├── WorkerUnpaid            no credit or quota is left
-    │   │   ├── WorkerModelUnknown      no such model on the server or this machine, or no such path
-    │   │   ├── WorkerModelUnusable     its file cannot be loaded here: damaged, or memory is short
-    │   │   ├── WorkerContextOverflow   longer than the model's context
-    │   │   ├── WorkerNoImages          its model does not see images
-    │   │   ├── WorkerToolsAway         a tool server of it cannot be reached
-    │   │   └── WorkerFiltered          a filter of the provider's refuses what was asked
-    │   └── WorkerOutputTooLarge    more bytes than this worker may send
-    ├── LimitReached            a budget of the run: steps, tokens, USD, seconds, depth
-    └── StoreError              the database
-        ├── StoreFull               no space left; the log goes on once there is
-        ├── StoreReadOnly           the file or its folder may not be written
-        ├── StoreLocked             another program holds the write lock for too long
-        ├── StoreDamaged            not a database, or one with broken pages
-        ├── StoreTooNew             written by a newer version of this program
-        ├── StoreGone               the file was deleted or replaced while it was open
-        ├── OwnerGone               the lock that says who writes a run was deleted under it
-        ├── RunUnreadable           one run cannot be read to its end; all others can
-        │   ├── RunDamaged              its record is not what was written
-        │   ├── RunKeyAway              it is encrypted, and its key is not here
-        │   └── RunTooNew               a newer version of this program wrote it
-        └── EventOutOfOrder         an event that cannot follow those already kept of its run
-
 The message is one line that names the fault and its place and says what to do. Facts are attributes. An error that
 carries a value of a room above lies there: ``WorkflowInvalid`` in ``workflow.validation``, ``RunUnreadable`` and its
 kinds in ``run.trace``.
@@ -78,34 +24,34 @@ def codes_of(*kinds: type[InspectorError]) -> frozenset[str]:
     return below | {kind.__name__ for kind in kinds}
 
 
-class BadInput(InspectorError): ...
+class BadInput(InspectorError): ...  # what the user gave cannot be used (exit 2)
 
 
-class ModelsInvalid(BadInput):
+class ModelsInvalid(BadInput):  # a file of models; carries every fault with its place
     def __init__(self, message: str, faults: Sequence[str]) -> None:
         super().__init__(message)
         self.faults = tuple(faults)
 
 
-class PoolInvalid(ModelsInvalid): ...
+class PoolInvalid(ModelsInvalid): ...  # a pool file
 
 
-class ConductorsInvalid(ModelsInvalid): ...
+class ConductorsInvalid(ModelsInvalid): ...  # a conductors file
 
 
-class UnknownConductor(BadInput): ...
+class UnknownConductor(BadInput): ...  # no such name, folder, hub id or server
 
 
-class UnknownRun(BadInput): ...
+class UnknownRun(BadInput): ...  # no run of that id in this database
 
 
-class RunGone(UnknownRun): ...
+class RunGone(UnknownRun): ...  # it was deleted or erased, and the record says who did
 
 
-class RunHasEnded(BadInput): ...
+class RunHasEnded(BadInput): ...  # a command to a run that is over
 
 
-class NotHeard(InspectorError): ...
+class NotHeard(InspectorError): ...  # no process answers a command to a run
 
 
 class CallError(InspectorError):
@@ -125,29 +71,29 @@ class CallError(InspectorError):
         self.retry_after_s = retry_after_s
 
 
-class ConductorError(CallError): ...
+class ConductorError(CallError): ...  # the model that writes workflows
 
 
-class ConductorUnavailable(ConductorError): ...
+class ConductorUnavailable(ConductorError): ...  # cannot be loaded or reached
 
 
-class ConductorRateLimited(ConductorUnavailable):
+class ConductorRateLimited(ConductorUnavailable):  # 429, perhaps with Retry-After
     retryable = True
 
 
-class ConductorFailed(ConductorUnavailable):
+class ConductorFailed(ConductorUnavailable):  # 5xx
     retryable = True
 
 
-class ConductorLoading(ConductorFailed):
+class ConductorLoading(ConductorFailed):  # 503: its model is being loaded
     loading = True
 
 
-class ConductorTimedOut(ConductorUnavailable):
+class ConductorTimedOut(ConductorUnavailable):  # nothing came for too long
     retryable = True
 
 
-class ConductorStreamCut(ConductorUnavailable):
+class ConductorStreamCut(ConductorUnavailable):  # broke off, or no finish_reason
     retryable = True
 
 
@@ -163,39 +109,37 @@ class ConductorModelUnknown(ConductorUnavailable): ...
 class ConductorCertificate(ConductorUnavailable): ...
 
 
-class PromptOverflows(ConductorError): ...
+class PromptOverflows(ConductorError): ...  # the task, or what a recursion adds to it, is longer than its context
 
 
-class PlanRejected(ConductorError): ...
+class PlanRejected(ConductorError): ...  # wrote no usable workflow, after all attempts
 
 
-class WorkerError(CallError):
-    """A call to a worker that brought no complete answer."""
-
+class WorkerError(CallError):  # the model that answers a step
     retryable = True
 
 
-class WorkerUnreachable(WorkerError): ...
+class WorkerUnreachable(WorkerError): ...  # no connection
 
 
-class WorkerCertificate(WorkerUnreachable):
+class WorkerCertificate(WorkerUnreachable):  # no certificate that is trusted
     retryable = False
 
 
-class WorkerTimedOut(WorkerError): ...
+class WorkerTimedOut(WorkerError): ...  # the step's time limit passed
 
 
-class WorkerRateLimited(WorkerError): ...
+class WorkerRateLimited(WorkerError): ...  # 429, perhaps with Retry-After
 
 
-class WorkerFailed(WorkerError): ...
+class WorkerFailed(WorkerError): ...  # 5xx, or an error object under 200
 
 
-class WorkerLoading(WorkerFailed):
+class WorkerLoading(WorkerFailed):  # 503: its model is being loaded
     loading = True
 
 
-class WorkerStreamCut(WorkerError): ...
+class WorkerStreamCut(WorkerError): ...  # ended without a finish_reason
 
 
 class WorkerRefused(WorkerError):
@@ -214,76 +158,72 @@ class WorkerRefused(WorkerError):
         self.of_request |= of_request
 
 
-class WorkerKeyRefused(WorkerRefused): ...
+class WorkerKeyRefused(WorkerRefused): ...  # 401, 403, or no key is set
 
 
-class WorkerUnpaid(WorkerRefused): ...
+class WorkerUnpaid(WorkerRefused): ...  # no credit or quota is left
 
 
-class WorkerModelUnknown(WorkerRefused): ...
+class WorkerModelUnknown(WorkerRefused): ...  # no such model on the server or this machine, or no such path
 
 
-class WorkerModelUnusable(WorkerRefused): ...
+class WorkerModelUnusable(WorkerRefused): ...  # its file cannot be loaded here: damaged, or memory is short
 
 
-class WorkerContextOverflow(WorkerRefused):
+class WorkerContextOverflow(WorkerRefused):  # longer than the model's context
     of_request = True
 
 
-class WorkerNoImages(WorkerRefused):
+class WorkerNoImages(WorkerRefused):  # its model does not see images
     of_request = True
 
 
-class WorkerToolsAway(WorkerRefused):
-    """A tool server of which the worker may call something cannot be reached, so the worker was not asked."""
-
+class WorkerToolsAway(WorkerRefused):  # a tool server of which it may call something cannot be reached
     of_request = True
 
 
-class WorkerFiltered(WorkerRefused):
-    """A filter refused what was asked. Key and model are not at fault, and the step ends as ``filtered``."""
-
+class WorkerFiltered(WorkerRefused):  # a filter refuses what was asked, and the step ends as ``filtered``
     of_request = True
 
 
-class WorkerOutputTooLarge(WorkerError):
+class WorkerOutputTooLarge(WorkerError):  # more bytes than this worker may send
     retryable = False
 
 
-class LimitReached(InspectorError):
+class LimitReached(InspectorError):  # a budget of the run: steps, tokens, USD, seconds, depth
     def __init__(self, message: str, *, limit: str) -> None:
         super().__init__(message)
         self.limit = limit
 
 
-class StoreError(InspectorError): ...
+class StoreError(InspectorError): ...  # the database
 
 
-class StoreFull(StoreError): ...
+class StoreFull(StoreError): ...  # no space left; the log goes on once there is
 
 
-class StoreReadOnly(StoreError): ...
+class StoreReadOnly(StoreError): ...  # the file or its folder may not be written
 
 
-class StoreTooNew(StoreError): ...
+class StoreTooNew(StoreError): ...  # written by a newer version of this program
 
 
-class StoreLocked(StoreError): ...
+class StoreLocked(StoreError): ...  # another program holds the write lock for too long
 
 
-class StoreDamaged(StoreError): ...
+class StoreDamaged(StoreError): ...  # not a database, or one with broken pages
 
 
-class StoreGone(StoreError): ...
+class StoreGone(StoreError): ...  # the file was deleted or replaced while it was open
 
 
-class OwnerGone(StoreError): ...
+class OwnerGone(StoreError): ...  # the lock that says who writes a run was deleted under it
 
 
 class ContentMissing(StoreError): ...
 
 
-class EventOutOfOrder(StoreError): ...
+class EventOutOfOrder(StoreError): ...  # an event that cannot follow those already kept of its run
 
 
 # Advice: what a person can do about a fault, by the code that the run records (an error's name, or ``AnswerCut`` etc.).

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core import __version__
-from conductor_core.analysis.decision_record import DecisionRecord, decision_record
+from conductor_core.analysis.decision_record import DecisionRecord, decision_record, record_page
 from conductor_core.chat.messages import IMAGE_TYPES, ImagePart
 from conductor_core.errors import BadInput, ContentMissing, InspectorError, StoreDamaged, UnknownRun
 from conductor_core.run.actor import Caller
@@ -251,8 +251,6 @@ def record_of(store: Store, run_id: str, redactor: Redactor) -> DecisionRecord:
 
 def record_page_of(store: Store, run_id: str, redactor: Redactor) -> str:
     """Returns the decision record of a run as an HTML page. Raises: as ``record_of``."""
-    from conductor_core.analysis.decision_page import record_page  # when used: it brings the templates
-
     record = record_of(store, run_id, redactor)
     return record_page(record, images_of(store, record.images), hidden=redactor.count)
 

@@ -243,55 +243,45 @@ def _compare_rounds(run_a: RunTrace, run_b: RunTrace, a: RoundTrace | None, b: R
     plan_a = NO_PLAN if a is None or a.workflow is None else a.workflow
     plan_b = NO_PLAN if b is None or b.workflow is None else b.workflow
     plans = compare_plans(plan_a, plan_b, None if a is None or b is None else known_origins(a, b))
-    pairing = _Pairing(run_a, run_b, plans, [] if a is None else a.steps, [] if b is None else b.steps)
-    return RoundsCompared(a, b, plans, tuple(pairing.pair(*row) for row in plans.rows()))
 
-
-class _Pairing:
-    def __init__(
-        self,
-        run_a: RunTrace,
-        run_b: RunTrace,
-        plans: PlansCompared,
-        steps_a: Sequence[StepTrace],
-        steps_b: Sequence[StepTrace],
-    ) -> None:
-        self._runs, self._plans, self._a, self._b = (run_a, run_b), plans, steps_a, steps_b
-
-    def pair(self, at_a: int | None, at_b: int | None) -> StepPair:
-        a = None if at_a is None else self._a[at_a]
-        b = None if at_b is None else self._b[at_b]
-        changed = _said(a) != _said(b)
-        rounds = (None if a is None else a.round, None if b is None else b.round)
+    def pair(at_a: int | None, at_b: int | None) -> StepPair:
+        step_a = None if at_a is None or a is None else a.steps[at_a]
+        step_b = None if at_b is None or b is None else b.steps[at_b]
+        changed = _said(step_a) != _said(step_b)
+        rounds = (None if step_a is None else step_a.round, None if step_b is None else step_b.round)
         return StepPair(
-            a=a,
-            b=b,
-            plan=self._plans.of_step(at_a, at_b),
+            a=step_a,
+            b=step_b,
+            plan=plans.of_step(at_a, at_b),
             output_changed=changed,
-            because=self._because(a, b) if changed else "none",
-            inner=None if rounds == (None, None) else _compare_rounds(*self._runs, *rounds),
+            because=_because(run_a, run_b, plans, step_a, step_b) if changed else "none",
+            inner=None if rounds == (None, None) else _compare_rounds(run_a, run_b, *rounds),
         )
 
-    def _because(self, a: StepTrace | None, b: StepTrace | None) -> Because:
-        if a is None or b is None or self._plans.changes.steps[b.index].changed:
-            return "edited"
-        if a.given is not None or b.given is not None:
-            return "edited"
-        if a.identity is None or b.identity is None:
-            return "inputs" if a.because or b.because else "chance"  # one did not run
-        if a.identity == b.identity:
-            return "chance"
-        if a.agent == CONDUCTOR_AGENT or _given(a) != _given(b):
-            return "inputs"
-        # The same question under another identity: another worker by the same name, or another seed.
-        return "edited" if self._worker(0, a.agent) != self._worker(1, b.agent) else "chance"
+    return RoundsCompared(a, b, plans, tuple(pair(*row) for row in plans.rows()))
 
-    def _worker(self, run: int, name: str) -> tuple[object, ...]:
-        """Returns what determines the answers of a worker, as the identity of a step has it."""
-        spec = next((spec for spec in self._runs[run].pool.workers if spec.name == name), None)
-        return (
-            () if spec is None else (spec.provider, spec.model, spec.base_url, dict(spec.params), spec.pass_reasoning)
-        )
+
+def _because(
+    run_a: RunTrace, run_b: RunTrace, plans: PlansCompared, a: StepTrace | None, b: StepTrace | None
+) -> Because:
+    if a is None or b is None or plans.changes.steps[b.index].changed:
+        return "edited"
+    if a.given is not None or b.given is not None:
+        return "edited"
+    if a.identity is None or b.identity is None:
+        return "inputs" if a.because or b.because else "chance"  # one did not run
+    if a.identity == b.identity:
+        return "chance"
+    if a.agent == CONDUCTOR_AGENT or _given(a) != _given(b):
+        return "inputs"
+    # The same question under another identity: another worker by the same name, or another seed.
+    return "edited" if _worker(run_a, a.agent) != _worker(run_b, b.agent) else "chance"
+
+
+def _worker(run: RunTrace, name: str) -> tuple[object, ...]:
+    """Returns what determines the answers of a worker, as the identity of a step has it."""
+    spec = next((spec for spec in run.pool.workers if spec.name == name), None)
+    return () if spec is None else (spec.provider, spec.model, spec.base_url, dict(spec.params), spec.pass_reasoning)
 
 
 def _said(step: StepTrace | None) -> tuple[str, str] | None:
@@ -312,7 +302,7 @@ def opened_rounds(trace: RunTrace) -> tuple[Path, ...]:
 
 def kept_answer(trace: RunTrace, path: Path) -> bool:
     """Whether the Conductor wrote no steps in this round, which leaves the answer as it was."""
-    return not (trace.round_at(path).workflow or Workflow(steps=())).steps
+    return not (trace.round_at(path).workflow or NO_PLAN).steps
 
 
 def compare_rounds(trace: RunTrace, path: Path) -> RunsCompared:
@@ -331,7 +321,11 @@ def round_run(trace: RunTrace, path: Path) -> RunTrace:
     began with; else the output of the last step. Tokens, cost and time are those of this round. Raises: KeyError.
     """
     round_ = trace.round_at(path)
-    own = _own_part(round_)
+    workflow, steps = round_.workflow, round_.steps
+    if workflow is not None and steps and steps[-1].round is not None:
+        workflow, steps = Workflow(steps=workflow.steps[:-1]), steps[:-1]
+    steps = [step.model_copy(update={"round": None}) for step in steps]
+    own = round_.model_copy(update={"workflow": workflow, "steps": steps})
     parts: list[RoundTrace | StepTrace] = [round_, *(step for step in own.steps if step.reused_from is None)]
     opener = trace.step_at(path) if path else None
     answer = opener.output if opener is not None and kept_answer(trace, path) else _answer(round_)
@@ -347,14 +341,6 @@ def round_run(trace: RunTrace, path: Path) -> RunTrace:
             "duration_ms": _duration_ms(own),
         }
     )
-
-
-def _own_part(round_: RoundTrace) -> RoundTrace:
-    workflow, steps = round_.workflow, round_.steps
-    if workflow is not None and steps and steps[-1].round is not None:
-        workflow, steps = Workflow(steps=workflow.steps[:-1]), steps[:-1]
-    own = [step.model_copy(update={"round": None}) for step in steps]
-    return round_.model_copy(update={"workflow": workflow, "steps": own})
 
 
 def _answer(round_: RoundTrace) -> str | None:
@@ -442,18 +428,24 @@ def headline(compared: RunsCompared) -> str:
     else:
         which = f": {'; '.join(changes)}" if len(changes) <= 2 else ""
         said.append(f"{count(plan_change_count(compared), 'change').capitalize()} of the plan{which}.")
-    return " ".join([*said, *_steps(compared), _answer_sentence(compared)])
+    said += _steps(compared)
+    a, b = compared.a.answer, compared.b.answer
+    if a is not None and b is not None:
+        return " ".join([*said, _LIKENESS[likeness(a, b, asked(compared.b))]])
+    lacking = [name for name, answer in zip(compared.names, (a, b), strict=True) if answer is None]
+    return " ".join([*said, _capital(f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no answer.")])
 
 
 def _steps(compared: RunsCompared) -> list[str]:
-    of_b = [pair.b for pair in compared.root.walk() if pair.b is not None]
+    every = list(compared.root.walk())
+    of_b = [pair.b for pair in every if pair.b is not None]
     reused = sum(step.reused_from is not None for step in of_b)
     own = [step for step in of_b if step.reused_from is None and step.given is None]
     ran = sum(step.started_ms is not None for step in own)
     said = []
     if reused:
         said.append(f"{count(ran, 'step').capitalize()} ran again, {reused} {'was' if reused == 1 else 'were'} reused.")
-    pairs = [pair for pair in compared.root.walk() if pair.a is not None and pair.b is not None]
+    pairs = [pair for pair in every if pair.a is not None and pair.b is not None]
     changed = [pair for pair in pairs if pair.output_changed]
     if changed:
         why = [_why(cause, [pair for pair in changed if pair.because == cause]) for cause in BECAUSE]
@@ -479,14 +471,6 @@ def _which(pairs: Sequence[StepPair]) -> str:
     names = [label(pair.shown.path) for pair in pairs]
     shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
     return f"step{'' if len(names) == 1 else 's'} {', '.join(shown)}"
-
-
-def _answer_sentence(compared: RunsCompared) -> str:
-    a, b = compared.a.answer, compared.b.answer
-    if a is None or b is None:
-        lacking = [name for name, answer in zip(compared.names, (a, b), strict=True) if answer is None]
-        return _capital(f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no answer.")
-    return _LIKENESS[likeness(a, b, asked(compared.b))]
 
 
 _LIKENESS: dict[Likeness, str] = {

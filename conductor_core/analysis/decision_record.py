@@ -1,18 +1,31 @@
-"""The form of a decision record, and its words: what page, file and script show an auditor of a run.
+"""A decision record: what page, file and script show an auditor of a run.
 
 ``decision_record`` fills it from the run's events. All texts are those of the record: of people and models, never
-markup.
+markup. ``record_page`` writes it as one HTML file, ``record_text`` as plain text.
+
+The file has no script, fetches nothing, and its policy forbids both. The template escapes every value. What would steer
+a page though it is escaped, such as a mark that reorders text, is written out. In the text, what people and models
+wrote is set off by a bar, line by line, and inert.
 """
 
+import base64
+import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from datetime import UTC, datetime
+from functools import cache
+from itertools import groupby, pairwise
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from conductor_core.analysis.compare import compare_plans, compare_runs
+from conductor_core import __version__
+from conductor_core.analysis.compare import RunsCompared, compare_plans, compare_runs
 from conductor_core.analysis.conclusion import conclude
+from conductor_core.analysis.text_diff import compare_texts, shortened
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
-from conductor_core.chat.messages import ConductorInfo, Message, Usage
+from conductor_core.chat.messages import ConductorInfo, Message, data_url_of
 from conductor_core.chat.tools import called_name, dotted
-from conductor_core.formats import APIS, TOOL_OUTCOMES, effects_word, seconds, size_in_bytes
+from conductor_core.formats import APIS, TOOL_OUTCOMES, effects_word, plural, seconds, size_in_bytes
 from conductor_core.providers.servers import server_of
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
@@ -39,15 +52,17 @@ from conductor_core.run.trace import (
     fold,
 )
 from conductor_core.run.values import Path, label
-from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, AccessList, Frozen
+from conductor_core.text import plain
+from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, AccessList
 
-NoteKind = Literal["unfinished", "damaged", "simulated", "imported", "recorded", "written", "reused", "edited"]
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 
 class Part:
     """A part of a run as a reader needs it: with words of ours; all else is an attribute of its ``source``."""
 
-    def __init__(self, source: object, /, **words: Any) -> None:
+    def __init__(self, source: object = None, /, **words: Any) -> None:
         self._source = source
         vars(self).update(words)
 
@@ -57,70 +72,23 @@ class Part:
         return getattr(self._source, name)
 
 
-class Note(Frozen):
-    """What a reader must know before anything else, in a sentence."""
-
-    kind: NoteKind
-    text: str
-
-
-class Against(Frozen):
-    """The run against the one that it re-runs or resumes.
-
-    Attributes:
-        run_id: of that run. known: whether it could be read.
-        answers: the final answers, before and after; None: there was none.
-        changed: the steps whose output is another one, with the reason: ``edited``, ``inputs`` or ``chance``.
-    """
-
-    run_id: str
-    resumed: bool
-    known: bool
-    answers: tuple[str | None, str | None] = (None, None)
-    changed: tuple[tuple[str, str], ...] = ()
-
-
-class Sent(Frozen):
-    """One message as it was sent. ``same_as`` names the text that it repeats; ``text`` is then empty."""
-
-    role: str
-    text: str
-    same_as: str = ""
-
-
-class Spending(Frozen):
-    """What one part of the run used. ``cost`` and ``basis`` are words: ``at least $0.01``, ``at list price``."""
-
-    what: str
-    agent: str
-    usage: Usage
-    cost: str
-    basis: str
-
-
-class Failure(Frozen):
-    """Something that went wrong, and what followed."""
-
-    place: str
-    code: str
-    error: str
-    then: str
-
-
 class DecisionRecord(Part):
     """A run as an auditor reads it: its trace, with words.
 
     Attributes:
-        notes: what must be known first. asked_by, ended_by: people in words.
+        notes: what must be known first, a ``kind`` and a sentence. asked_by, ended_by: people in words.
         events: how many were read. first, last: their sequences in the log; None: not known.
         headline: the value that the answer marks, or the name of what its code defines; "" without one.
-        answer_from: the label of its step. against: None for a run that is no re-run.
+        answer_from: the label of its step.
+        against: the run that it re-runs or resumes: whether that is ``known``, both ``answers``, and the steps that
+            ``changed``, with the reason (``edited``, ``inputs``, ``chance``). None for a run that is no re-run.
         settings: name and value, in words.
         plans: of the run and of each round that a step opened. edits: changes of plans, with the plan before and after.
         given: outputs that people gave. steps: what each was told, saw and answered. approvals, refused: requests.
         egress: a provider and host each, and what went there.
         cost: of the run. cost_parts: of its calls, by plan and step. broken_off: whether a part of it was cut by the
             run's end and counts by estimate.
+        failures: what went wrong, and what followed.
     """
 
 
@@ -290,11 +258,12 @@ def _sent_later(step: StepTrace) -> Iterator[Message]:
             yield Message(role="user", content=attempt.correction)
 
 
-def _sent(step: StepTrace, known: Mapping[str, str]) -> Iterator[Sent]:
+def _sent(step: StepTrace, known: Mapping[str, str]) -> Iterator[Part]:
     for message in (*sent_messages(step), *_sent_later(step)):
         text = message.text
         same_as = known.get(text, "") if isinstance(message.content, str) else ""
-        yield Sent(role=message.role, text="" if same_as else text, same_as=same_as)
+        # ``same_as`` names the text that it repeats.
+        yield Part(role=message.role, text="" if same_as else text, same_as=same_as)
 
 
 # Plans: who wrote each, and what people changed in it.
@@ -369,10 +338,12 @@ def decision_record(
     cost, made = cost_so_far(trace), calls(events)
     end = events[-1] if events[-1].kind in FINAL_KINDS else None
     told = "" if trace.last is None else trace.last.instruction
+    again = parent is not None and parent.run_id == trace.parent_run_id
+    compared = compare_runs(parent, trace) if parent is not None and again else None
     return DecisionRecord(
         trace,
         headline="" if trace.answer is None else conclude(trace.answer, f"{trace.task}\n{told}").headline,
-        notes=tuple(Note(kind=kind, text=text) for kind, text in _notes(trace, damage)),
+        notes=tuple(Part(kind=kind, text=text) for kind, text in _notes(trace, damage)),
         asked_by=who(trace, trace.caller),
         ended_at_utc=None if end is None else end.at_utc,
         ended_by=None if trace.ended_by is None else who(trace, trace.ended_by),
@@ -381,11 +352,11 @@ def decision_record(
         first=first,
         last=last,
         answer_from="" if trace.last is None or trace.answer is None else label(trace.last.path),
-        against=_against(trace, parent),
+        against=_against(trace, compared),
         settings=tuple(_settings(trace)),
         plans=plan_parts(trace, events),
         edits=tuple(_edits(trace, events)),
-        given=tuple(_given(trace, parent)),
+        given=tuple(_given(trace, compared)),
         steps=step_parts(trace, events, flow),
         approvals=tuple(_approval(trace, approval) for approval in trace.approvals),
         refused=tuple(Part(each, by=who(trace, each.caller)) for each in trace.refused),
@@ -401,7 +372,7 @@ def decision_record(
     )
 
 
-def _notes(trace: RunTrace, damage: str | None) -> Iterator[tuple[NoteKind, str]]:
+def _notes(trace: RunTrace, damage: str | None) -> Iterator[tuple[str, str]]:
     """Yields what a reader must know first, in the order of its weight."""
     if damage is not None:
         yield "damaged", f"Only a part of this run can be read: {damage}."
@@ -474,25 +445,19 @@ def _settings(trace: RunTrace) -> Iterator[tuple[str, str]]:
         yield "Done otherwise", sentence
 
 
-def _against(trace: RunTrace, parent: RunTrace | None) -> Against | None:
+def _against(trace: RunTrace, compared: RunsCompared | None) -> Part | None:
     if trace.parent_run_id is None:
         return None
-    if parent is None or parent.run_id != trace.parent_run_id:
-        return Against(run_id=trace.parent_run_id, resumed=trace.resumed, known=False)
-    compared = compare_runs(parent, trace)
-    changed = tuple((pair.label, pair.because) for pair in compared.root.walk() if pair.output_changed)
-    return Against(
-        run_id=parent.run_id,
-        resumed=trace.resumed,
-        known=True,
-        answers=(parent.answer, trace.answer),
-        changed=changed,
-    )
+    known: dict[str, Any] = {"known": False, "answers": (None, None), "changed": ()}
+    if compared is not None:
+        changed = tuple((pair.label, pair.because) for pair in compared.root.walk() if pair.output_changed)
+        known = {"known": True, "answers": (compared.a.answer, trace.answer), "changed": changed}
+    return Part(run_id=trace.parent_run_id, resumed=trace.resumed, **known)
 
 
-def _given(trace: RunTrace, parent: RunTrace | None) -> Iterator[Part]:
+def _given(trace: RunTrace, compared: RunsCompared | None) -> Iterator[Part]:
     """Yields the outputs that people gave: each ``after``, and ``before`` in the parent run; None: it is not known."""
-    pairs = () if parent is None else tuple(compare_runs(parent, trace).root.walk())
+    pairs = () if compared is None else tuple(compared.root.walk())
     for step in trace.walk():
         if step.given is None:
             continue
@@ -566,7 +531,7 @@ def _basis(trace: RunTrace, part: Paid) -> str:
     return "as the file says" if says_the_file(trace) else IN_WORDS[basis(part)]
 
 
-def _spending(trace: RunTrace) -> Iterator[Spending]:
+def _spending(trace: RunTrace) -> Iterator[Part]:
     """Yields what each plan and each step used in this run; a reused answer used nothing."""
     parts: list[tuple[str, str, RoundTrace | StepTrace]] = []
     for round_ in trace.root.rounds():
@@ -579,29 +544,188 @@ def _spending(trace: RunTrace) -> Iterator[Spending]:
         ]
     for what, agent, part in parts:
         cost = cost_of_part(trace, part)
-        yield Spending(what=what, agent=agent, usage=part.usage, cost=str(cost), basis=_basis(trace, part))
+        yield Part(what=what, agent=agent, usage=part.usage, cost=str(cost), basis=_basis(trace, part))
 
 
-def _failures(trace: RunTrace) -> Iterator[Failure]:
+def _failures(trace: RunTrace) -> Iterator[Part]:
     for round_ in trace.root.rounds():
         place = of_step(round_.path)
         for retry in round_.retries:
-            yield Failure(place=place, code=retry.error_code, error=retry.error, then=after(retry, ""))
+            yield Part(place=place, code=retry.error_code, error=retry.error, then=after(retry, ""))
         for plan in round_.rejected:
             faults = "; ".join(fault.message for fault in plan.faults)
-            yield Failure(place=f"{place}, attempt {plan.attempt}", code="PlanRejected", error=faults, then="")
+            yield Part(place=f"{place}, attempt {plan.attempt}", code="PlanRejected", error=faults, then="")
     for step in trace.walk():
         place = f"step {label(step.path)}"
         for attempt in step.attempts:
             then = after(attempt, step.agent)
-            yield Failure(
+            yield Part(
                 place=f"{place}, attempt {attempt.attempt}", code=attempt.error_code, error=attempt.error, then=then
             )
         if step.error is not None:
-            yield Failure(place=place, code=step.error_code or "", error=step.error, then="the step failed")
+            yield Part(place=place, code=step.error_code or "", error=step.error, then="the step failed")
         elif step.ending != "completed":
-            yield Failure(place=place, code=step.ending, error=ended(step), then="")
+            yield Part(place=place, code=step.ending, error=ended(step), then="")
         if step.because:
-            yield Failure(place=place, code="skipped", error=instead(trace, step), then="")
+            yield Part(place=place, code="skipped", error=instead(trace, step), then="")
     if trace.error is not None:
-        yield Failure(place="the run", code=trace.error_code or trace.status, error=trace.error, then="the run ended")
+        yield Part(place="the run", code=trace.error_code or trace.status, error=trace.error, then="the run ended")
+
+
+# As a page, and as plain text.
+
+MADE_BY = f"conductor-inspector {__version__}"
+_MOST_READERS = 12
+"""A grid with more steps does not fit on a sheet. What each step saw is also shown with the step."""
+_CELLS = {
+    "granted": "saw it",
+    "passed_on": "in a past turn",
+    "withheld": "withheld",
+    "absent": "not there yet",
+    "planned": "was not asked",
+    "unplanned": "was not asked",
+    "unasked": "was not asked",
+    "own": "",
+}
+_REASONS = {"edited": "a person changed it", "inputs": "it was given other text", "chance": "by chance", "none": ""}
+_TONES = {"completed": ("good", "✓"), "planned": ("good", "✓"), "failed": ("bad", "✕"), "denied": ("bad", "✕")}
+_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
+
+
+class _Grid(NamedTuple):
+    """Who saw what in a round. ``rows``: a text and what became of it, reader by reader."""
+
+    round: str
+    readers: tuple[Part, ...]
+    rows: list[tuple[str, list[str]]]
+
+
+def record_page(
+    record: DecisionRecord,
+    images: Mapping[str, tuple[str, bytes]],
+    *,
+    hidden: int = 0,
+    now_utc: datetime | None = None,
+) -> str:
+    """Returns the page.
+
+    Args:
+        images: media type and bytes of the images that the task came with, by digest; the page holds them.
+        hidden: how many passages were hidden in the texts.
+        now_utc: when the page is made; default: now.
+    """
+    style = _COMMENT.sub("", FilePath(__file__).with_name("record.css").read_text(encoding="utf-8"))
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    tone, glyph = _TONES.get(record.status, ("warn", "•"))
+    return _template("record.html").render(
+        r=record,
+        policy=policy,
+        style=style,
+        tone=tone,
+        glyph=glyph,
+        grids=tuple(_grids(record.steps)),
+        cells=_CELLS,
+        reasons=_REASONS,
+        settings=dict(record.settings),
+        images={sha256: data_url_of(kind, data) for sha256, (kind, data) in images.items()},
+        changed_by=_names([*(edit.by for edit in record.edits), *(part.by for part in record.given)]),
+        approved_by=_names([each.by for each in record.approvals if each.by and "approved" in each.decision]),
+        went_to=_went_to(record),
+        difference=lambda before, after: shortened(compare_texts(before, after)),
+        hidden=hidden,
+        made_by=MADE_BY,
+        now_utc=now_utc or datetime.now(UTC),
+    )
+
+
+def _names(said: Sequence[str]) -> str:
+    return "; ".join(dict.fromkeys(said)) or "nobody"
+
+
+def _went_to(record: DecisionRecord) -> str:
+    hosts = [f"{each.provider} at {each.host}" for each in record.egress if each.host and not each.simulated]
+    told = "; ".join(dict.fromkeys(hosts)) or "no other host: every call stayed in this process"
+    return f"the imported file says: {told}" if any(each.of_file for each in record.egress) else told
+
+
+def _grids(steps: Sequence[Part]) -> Iterator[_Grid]:
+    """Yields who saw what, for each round whose steps fit on a sheet."""
+    by_round = sorted(steps, key=_round_of)
+    for round_, group in groupby(by_round, key=_round_of):
+        readers = tuple(group)
+        if len(readers) > _MOST_READERS:
+            continue
+        rows = [("the task", [step.question for step in readers])]
+        for place, source in enumerate(readers[:-1]):
+            cells = ["own" if at <= place else _cell(source, reader) for at, reader in enumerate(readers)]
+            rows.append((f"output of step {source.label}", cells))
+        yield _Grid(round_, readers, rows)
+
+
+def _round_of(step: Part) -> str:
+    return str(step.label).rpartition(".")[0]
+
+
+def _cell(source: Part, reader: Part) -> str:
+    """Returns what ``reader`` got of the output of ``source``, a step before it."""
+    if any(piece.source == source.label for piece in reader.granted):
+        return "granted"
+    if any(piece.source == source.label and piece.sha256 for piece in reader.withheld):
+        return "withheld"
+    return "absent" if reader.identity is not None else "unasked"
+
+
+@cache
+def _template(name: str) -> "Template":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape  # when used: few commands do
+
+    environment = Environment(
+        loader=FileSystemLoader(FilePath(__file__).parent),
+        autoescape=select_autoescape(("html",)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "plain": plain,
+        "at": lambda moment: f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
+        "took": lambda duration_ms: "not ended" if duration_ms is None else seconds(duration_ms),
+        "shown": lambda text, most: text if len(text) <= most else f"{text[: most - 1]}…",
+        "capital": lambda text: text[:1].upper() + text[1:],
+        "access": access,
+        "seconds": seconds,
+        "plural": plural,
+        "grouped": "{:,}".format,
+        "one": _one,
+        "barred": lambda text: "\n".join(f"    | {line}" for line in _inert(text).split("\n")),
+    }
+    return environment.get_template(name)
+
+
+_SEPARATORS = {0x2028: "\\u2028", 0x2029: "\\u2029"}
+"""They end a line, too, in the eyes of some programs, and what follows would lack its bar."""
+_QUESTION = {
+    "granted": "it was told the task",
+    "passed_on": "it was not told the task, but an earlier instruction that it was shown holds it",
+    "withheld": "it was not told the task",
+    "absent": "",
+    "planned": "",
+    "unplanned": "",
+}
+
+
+def record_text(record: DecisionRecord, hidden: int = 0) -> str:
+    """Returns the record. ``hidden``: how many passages were hidden in the texts."""
+    settings = dict(record.settings)
+    text = _template("record.txt").render(r=record, hidden=hidden, settings=settings, questions=_QUESTION).rstrip("\n")
+    return "".join(f"{line}\n" for before, line in pairwise(["", *text.split("\n")]) if line or before)
+
+
+def _one(text: str) -> str:
+    """Returns the text as a part of a line of ours."""
+    return _inert(text).replace("\n", " ⏎ ")
+
+
+def _inert(text: str) -> str:
+    return plain(text).translate(_SEPARATORS)

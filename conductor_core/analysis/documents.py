@@ -217,7 +217,6 @@ def _round(trace: RunTrace, round_: RoundTrace, whole: bool) -> Document:
 
 
 def _steps_as_read(parsed: Parsed, agents: Sequence[str]) -> list[Document]:
-    """Returns what could be read of a file with faults, with None for what could not."""
     names: dict[int | str | None, str] = dict(enumerate(agents))
     return [
         {

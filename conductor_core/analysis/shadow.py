@@ -222,9 +222,7 @@ def report(traffic: Traffic) -> Report:
     judged = verdicts.total()
     found: dict[Verdict, int] = {verdict: verdicts[verdict] for verdict in VERDICTS}
     pairs = Pairs(first=found["better"], second=found["worse"], neither=found["same"])
-    judging = Cost()
-    for each in requests:
-        judging += Cost(each.judged_usd, each.judged_known_usd)
+    known = [rights for each in compared if (rights := each.rights) is not None]
     return Report(
         forwarded=len(requests),
         shadowed=len(shadowed),
@@ -237,19 +235,15 @@ def report(traffic: Traffic) -> Report:
         verdicts=found if judged else {},
         shares={verdict: _share(number, judged) for verdict, number in found.items()} if judged else {},
         preferred=_difference(pairs) if judged else None,
-        right=_rights(compared),
+        right=_shares("Right", known, len(compared) - len(known), "not marked") if known else None,
         times=_times(compared),
         amounts=_amounts(compared),
         endings=_endings(compared),
         judgings=sum(each.judgings for each in requests),
-        judging=judging,
+        judging=sum((Cost(each.judged_usd, each.judged_known_usd) for each in requests), Cost()),
         unread=sum(each.unread for each in requests),
-        simulated=sum(_simulated(each) for each in compared),
+        simulated=sum(each.forwarded.simulated or each.shadow.simulated for each in compared if each.shadow),
     )
-
-
-def _simulated(request: Request) -> bool:
-    return request.forwarded.simulated or (request.shadow is not None and request.shadow.simulated)
 
 
 def _share(happened: float, count: float) -> Estimate:
@@ -269,11 +263,6 @@ def _shares(name: str, outcomes: Sequence[tuple[bool, bool]], left_out: int = 0,
     apart = _difference(Pairs(both, only_shadow, only_forwarded, table[False, False]))
     shares = (_share(both + only_forwarded, n), _share(both + only_shadow, n))
     return Line(name, "share", n, *shares, apart, left_out=left_out, why=why if left_out else "")
-
-
-def _rights(compared: Sequence[Request]) -> Line | None:
-    known = [rights for each in compared if (rights := each.rights) is not None]
-    return _shares("Right", known, len(compared) - len(known), "not marked") if known else None
 
 
 def _endings(compared: Sequence[Request]) -> tuple[Line, ...]:
@@ -349,14 +338,18 @@ BREAKDOWNS: dict[str, Callable[[Request], str]] = {
 """By what the figures are given apart, and what of it a request belongs to; empty: to none."""
 
 
-def parts(traffic: Traffic, by: str) -> dict[str, Report]:
-    """Returns the figures of each part; days the newest first, others those with the most requests first."""
+def _grouped(requests: Iterable[Request], by: str) -> dict[str, list[Request]]:
+    """Returns the requests of each part; days the newest first, others those with the most requests first."""
     groups: dict[str, list[Request]] = {}
-    for each in traffic.requests:
-        if name := BREAKDOWNS[by](each):
-            groups.setdefault(name, []).append(each)
-    names = sorted(groups, reverse=True) if by == "day" else sorted(groups, key=lambda name: (-len(groups[name]), name))
-    return {name: report(Traffic(tuple(groups[name]))) for name in names}
+    for each in requests:
+        groups.setdefault(BREAKDOWNS[by](each), []).append(each)
+    if by == "day":
+        return dict(sorted(groups.items(), reverse=True))
+    return dict(sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])))
+
+
+def parts(traffic: Traffic, by: str) -> dict[str, Report]:
+    return {name: report(Traffic(tuple(group))) for name, group in _grouped(traffic.requests, by).items() if name}
 
 
 # Today's traffic, without any comparison.
@@ -389,13 +382,10 @@ def forwarded(requests: Iterable[Request]) -> Forwarded:
         for each in answers
         if each.duration_ms is not None and each.status in _COMPARED - _WITHOUT_ANSWER
     ]
-    cost = Cost()
-    for each in answers:
-        cost += Cost(each.cost_usd, each.known_usd)
     return Forwarded(
         requests=len(answers),
         tokens=sum(each.tokens for each in answers),
-        cost=cost,
+        cost=sum((Cost(each.cost_usd, each.known_usd) for each in answers), Cost()),
         unpriced=sum(each.cost_usd is None for each in answers),
         median_ms=quantile(times, 0.5) if times else None,
         p95_ms=quantile(times, 0.95) if times else None,
@@ -405,12 +395,8 @@ def forwarded(requests: Iterable[Request]) -> Forwarded:
 
 
 def forwarded_by(requests: Sequence[Request], by: str) -> dict[str, Forwarded]:
-    """Returns what was forwarded, by ``day`` (the newest first) or by ``forwarded model`` (the most first)."""
-    groups: dict[str, list[Request]] = {}
-    for each in requests:
-        groups.setdefault(BREAKDOWNS[by](each), []).append(each)
-    names = sorted(groups, reverse=True) if by == "day" else sorted(groups, key=lambda name: (-len(groups[name]), name))
-    return {name: forwarded(groups[name]) for name in names}
+    """Returns what was forwarded, by ``day`` or by ``forwarded model``."""
+    return {name: forwarded(group) for name, group in _grouped(requests, by).items()}
 
 
 # Which requests a list shows.
@@ -461,13 +447,12 @@ def sentence(found: Report) -> str:
     """Says in one sentence what the comparison shows, with the interval of what is most in question."""
     if not found.compared:
         return ""
-    clauses = [clause for clause in (_quality(found), _pace(found), _price(found)) if clause]
-    said = f"On {plural(found.compared, 'compared request')} the Conductor {_listed(clauses)}"
+    pace = next((line.ratio for line in found.times), None)
+    took = "" if pace is None else f"took {times(pace.value)[:-1]} times as long"
+    clauses = [clause for clause in (_quality(found), took, _price(found)) if clause]
+    listed = " and ".join(filter(None, (", ".join(clauses[:-1]), *clauses[-1:]))) or "came to an end"
+    said = f"On {plural(found.compared, 'compared request')} the Conductor {listed}"
     return f"{said}." if found.judged else f"{said}; no answer is judged yet."
-
-
-def _listed(clauses: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(clauses[:-1]), *clauses[-1:]))) or "came to an end"
 
 
 def _quality(found: Report) -> str:
@@ -491,11 +476,6 @@ def _points(share: float) -> str:
     return "0" if said == "-0" else _signed(said)
 
 
-def _pace(found: Report) -> str:
-    ratio = next((line.ratio for line in found.times), None)
-    return "" if ratio is None else f"took {times(ratio.value)[:-1]} times as long"
-
-
 def _price(found: Report) -> str:
     line = next((line for line in found.amounts if line.kind == "usd"), None)
     if line is None:
@@ -516,15 +496,14 @@ def _price(found: Report) -> str:
 def document(found: Report) -> dict[str, Any]:
     """Returns the figures as JSON values; what is unknown is null."""
     whole = asdict(found)
-    for name in ("right", "times", "amounts", "endings", "judging"):
+    for name in ("right", "times", "amounts", "endings"):
         del whole[name]
-    judging = {"usd": found.judging.usd, "known_usd": found.judging.known_usd}
-    return {"sentence": sentence(found), **whole, "judging": judging, "lines": [asdict(line) for line in found.lines]}
+    more = {"judging": _cost(found.judging), "lines": [asdict(line) for line in found.lines]}
+    return {"sentence": sentence(found), **whole, **more}
 
 
-def traffic_document(found: Forwarded) -> dict[str, Any]:
-    cost = {"usd": found.cost.usd, "known_usd": found.cost.known_usd}
-    return {**asdict(found), "cost": cost}
+def _cost(cost: Cost) -> dict[str, float | None]:
+    return {"usd": cost.usd, "known_usd": cost.known_usd}
 
 
 def whole_document(traffic: Traffic) -> dict[str, Any]:
@@ -533,12 +512,16 @@ def whole_document(traffic: Traffic) -> dict[str, Any]:
         **document(report(traffic)),
         "by": {by: {name: document(each) for name, each in parts(traffic, by).items()} for by in BREAKDOWNS},
         "traffic": {
-            by: {name: traffic_document(each) for name, each in forwarded_by(traffic.requests, by).items()}
+            by: {
+                name: asdict(each) | {"cost": _cost(each.cost)}
+                for name, each in forwarded_by(traffic.requests, by).items()
+            }
             for by in ("forwarded model", "day")
         },
     }
 
 
+_VERDICTS = {"better": "Better", "same": "The same", "worse": "Worse"}
 _ESTIMATES = ("forwarded", "shadow", "difference", "ratio")
 
 
@@ -549,20 +532,16 @@ def to_csv(reports: dict[tuple[str, str], Report]) -> str:
     ends = [f"{name}{end}" for name in _ESTIMATES for end in ("", "_low", "_high")]
     writer.writerow(["by", "part", "figure", "unit", "n", "left_out", *ends])
     for (by, part), found in reports.items():
-        for line in (*found.lines, *_verdict_lines(found)):
+        lines = [*found.lines]
+        lines += [Line(_VERDICTS[name], "share", found.judged, None, share) for name, share in found.shares.items()]
+        if found.preferred is not None:
+            lines.append(Line("Better minus worse", "share", found.judged, None, None, found.preferred))
+        for line in lines:
             row: list[object] = [by, part, line.name, line.kind, line.n, line.left_out]
             for estimate in (line.forwarded, line.shadow, line.difference, line.ratio):
                 row += [None] * 3 if estimate is None else [estimate.value, estimate.low, estimate.high]
             writer.writerow([_cell(value) for value in row])
     return file.getvalue()
-
-
-def _verdict_lines(found: Report) -> list[Line]:
-    named = {"better": "Better", "same": "The same", "worse": "Worse"}
-    lines = [Line(named[verdict], "share", found.judged, None, share) for verdict, share in found.shares.items()]
-    if found.preferred is not None:
-        lines.append(Line("Better minus worse", "share", found.judged, None, None, found.preferred))
-    return lines
 
 
 def _cell(value: object) -> object:

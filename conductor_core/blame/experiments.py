@@ -12,11 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Literal
 
-from conductor_core.analysis.intervals import Difference, Pairs, against_none, paired_proportions, pairs_needed, wilson
+from conductor_core.analysis.intervals import Pairs, against_none, paired_proportions, pairs_needed, wilson
 from conductor_core.chat.messages import Usage, WorkerSpec, sum_of_costs
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
 from conductor_core.engine.calls import takes_seed
-from conductor_core.engine.pools import who_may_be_called
 from conductor_core.engine.prompts import expand
 from conductor_core.engine.request import overrides_from, rerun_of, whole
 from conductor_core.engine.step import cost_of
@@ -229,10 +228,6 @@ class Experiments:
         """Whether all workers that the replays call get the seed of their pair."""
         return all(map(takes_seed, self.agents_asked))
 
-    @property
-    def may_be_called(self) -> list[WorkerSpec]:
-        return who_may_be_called([spec.name for spec in self.agents_asked], self.source.pool.workers)
-
 
 def seed_of(source: RunTrace, number: int, step: int) -> int:
     """Returns a step's seed in the replays of this number: the same in every arm, and when a blame goes on."""
@@ -359,7 +354,10 @@ def effects(experiments: Experiments, answers: Answers, count: int) -> tuple[Eff
     Args:
         count: replays of each arm.
     """
-    found = sorted((_effect(experiment, answers, count) for experiment in experiments.experiments), key=_strength)
+    found = sorted(
+        (_effect(experiment, answers, count) for experiment in experiments.experiments),
+        key=lambda each: (not each.pairs, -round(each.effect, 9), -round(each.low, 9), *_place(each)),
+    )
     deciding = [each for each in found if each.finding == "decides"]
     accesses = [each for each in deciding if each.change.source is not None]
     least = STEPS_FIRST * accesses[0].effect if accesses else 0.0
@@ -369,10 +367,6 @@ def effects(experiments: Experiments, answers: Answers, count: int) -> tuple[Eff
     ranking += [each for each in deciding if each not in ranking]
     ranking += [each for each in found if each not in ranking]
     return tuple(each.model_copy(update={"rank": rank}) for rank, each in enumerate(ranking, start=1))
-
-
-def _strength(effect: Effect) -> tuple[float, ...]:
-    return (not effect.pairs, -round(effect.effect, 9), -round(effect.low, 9), *_place(effect))
 
 
 def _place(effect: Effect) -> tuple[int, int]:
@@ -399,7 +393,11 @@ def _effect(experiment: Experiment, answers: Answers, count: int) -> Effect:
     )
     certain = not experiment.without.fresh
     difference = against_none(table.first, table.count) if certain else paired_proportions(table)
-    finding = _finding(difference, certain=certain)
+    # Where nothing else can flip the answer, a single flip only shows that it can.
+    if difference.low > MARGIN if certain else difference.clear:
+        finding: Finding = "decides" if difference.mean > 0 else "steadies"
+    else:
+        finding = "no effect" if difference.within(MARGIN) else "inconclusive"
     return Effect(
         change=change,
         finding=finding,
@@ -422,10 +420,3 @@ def _flips(flipped: int, replays: int, *, certain: bool = False) -> Flips:
     found = wilson(flipped, replays)
     low, high = (0.0, 0.0) if certain else (found.low, found.high)
     return Flips(flipped=flipped, replays=replays, rate=found.rate, low=low, high=high, certain=certain)
-
-
-def _finding(difference: Difference, *, certain: bool) -> Finding:
-    # Where nothing else can flip the answer, a single flip only shows that it can.
-    if difference.low > MARGIN if certain else difference.clear:
-        return "decides" if difference.mean > 0 else "steadies"
-    return "no effect" if difference.within(MARGIN) else "inconclusive"

@@ -7,17 +7,15 @@ their texts.
 """
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from threading import Event, Lock
 from typing import Literal, Protocol
 
 from conductor_core.analysis.conclusion import answer_key, asked, conclude, likeness
 from conductor_core.blame.experiments import MOST_REPLAYS, PURPOSE, Answers, Estimate, Experiments, Replay, batch_row
-from conductor_core.engine.batch import Room, spent_at_most
-from conductor_core.engine.budgets import CostCap
+from conductor_core.engine.batch import ManyRuns
 from conductor_core.engine.host import EngineHost
+from conductor_core.engine.pools import who_may_be_called
 from conductor_core.engine.request import whole
 from conductor_core.errors import BadInput
 from conductor_core.grading.grade import grade
@@ -114,8 +112,6 @@ def _is_number(text: str) -> bool:
 
 CONCURRENCY, SIMULATED_CONCURRENCY = 8, 64
 """How many replays run at once. Simulated workers only wait, at their pace, and so can many of them."""
-_PLAN_TOKENS = 0
-"""No replay asks a Conductor."""
 
 
 class Listed(Protocol):
@@ -218,13 +214,12 @@ class Blame:
         return found
 
 
-class CarryingOut:
+class CarryingOut(ManyRuns[tuple[Replay, RunRequest]]):
     """Runs what is left of a blame. Blocks; ``stop`` may be called from any thread.
 
     Attributes:
         blame: its ``known`` grows with each replay that ends.
         total, ended, failed: replays of this time.
-        cap: what all replays of the run may spend together, earlier ones included; None: no limit.
     """
 
     def __init__(
@@ -238,96 +233,41 @@ class CarryingOut:
         notify: Callable[["CarryingOut"], None] = lambda _: None,
     ) -> None:
         """Args:
+        max_usd: what all replays of the run may spend together, earlier ones included; None: no limit.
         concurrency: how many replays run at once; None: as usual.
         notify: called after each replay that ended, by one thread at a time.
 
         Raises: BadInput if the budget could not be kept, because no price is known.
         """
-        self.blame, self.ended, self.failed = blame, 0, 0
+        self.blame, self.ended, self.failed, self._notify = blame, 0, 0, notify
         simulated = all(spec.simulated for spec in blame.experiments.agents_asked)
-        self._host, self._caller, self._notify = host, caller, notify
-        self._concurrency = concurrency or (SIMULATED_CONCURRENCY if simulated else CONCURRENCY)
-        spent = spent_at_most(blame.known.traces, _PLAN_TOKENS)
-        self.cap = None if max_usd is None else CostCap(spent, max_usd=max_usd)
+        usual = SIMULATED_CONCURRENCY if simulated else CONCURRENCY
+        left, earlier = blame.requests(door=caller.door or "cli", max_usd=max_usd), blame.known.traces
+        self.total = len(left)
+        at_once = concurrency or usual
+        # No replay asks a Conductor.
+        super().__init__(host, caller, left, at_once, max_usd=max_usd, earlier=earlier, plan_max_tokens=0)
         if self.cap is not None:
-            self.cap.check_workers(blame.experiments.may_be_called)
-        costs = [trace.cost_usd or 0.0 for trace in blame.known.done.values()]
-        self._room = None if max_usd is None else Room(max_usd, spent.usd, costs)
-        requests = blame.requests(door=caller.door or "cli", max_usd=max_usd)
-        self.total, self._requests = len(requests), iter(requests)
-        self._running: set[str] = set()
-        self._stopped = Event()
-        self._broken: Exception | None = None
-        self._lock, self._notifying = Lock(), Lock()
-
-    @property
-    def running(self) -> int:
-        with self._lock:
-            return len(self._running)
+            names = [spec.name for spec in blame.experiments.agents_asked]
+            self.cap.check_workers(who_may_be_called(names, blame.experiments.source.pool.workers))
 
     @property
     def why_not_all(self) -> str | None:
         """Says why the budget let no further replay begin; None: it did not."""
-        if self.cap is None or self._room is None or (self.cap.reached is None and self._room.refused is None):
+        if self.cap is None or self.refusal is None:
             return None
         spent = f"{Cost(self.cap.usd, self.cap.usd)} of {Cost(self.cap.max_usd, self.cap.max_usd or 0.0)}"
         return f"The budget is used: {spent} are spent, and no further replay fits. Raise it to continue."
 
-    def run(self) -> None:
-        """Returns when all replays ended, the budget is used, or after ``stop``. Raises: BadInput, StoreError."""
-        with ThreadPoolExecutor(self._concurrency, "blame") as threads:
-            for work in [threads.submit(self._work) for _ in range(self._concurrency)]:
-                work.result()
-        if self._broken is not None:
-            raise self._broken
+    def request(self, work: tuple[Replay, RunRequest]) -> RunRequest:
+        return work[1]
 
-    def stop(self) -> None:
-        """Lets no further replay begin and cancels those that run. What is finished is kept."""
-        self._stopped.set()
-        with self._lock:
-            running = list(self._running)
-        if self._room is not None:
-            self._room.close()
-        for run_id in running:
-            self._host.cancel(run_id, self._caller)
-
-    def _work(self) -> None:
-        while self._room is None or self._room.begin():
-            with self._lock:
-                over = self._stopped.is_set() or (self.cap is not None and self.cap.reached is not None)
-                following = None if over else next(self._requests, None)
-            if following is None:
-                if self._room is not None:
-                    self._room.close()
-                return
-            try:
-                self._one(*following)
-            except Exception as error:  # noqa: BLE001  kept and raised in the end, whatever it is: the others must stop
-                with self._lock:
-                    self._broken = self._broken or error
-                self.stop()
-                return
-
-    def _one(self, replay: Replay, request: RunRequest) -> None:
-        run_id = self._host.start(request, self.cap)
-        with self._lock:
-            self._running.add(run_id)
-        if self._stopped.is_set():
-            self._host.cancel(run_id, self._caller)
-        try:
-            trace = self._host.wait(run_id)
-        finally:
-            with self._lock:
-                self._running.discard(run_id)
-        completed = trace.status == "completed"
-        if self._room is not None:
-            self._room.end(spent_at_most([trace], _PLAN_TOKENS).usd, completed=completed)
-        with self._lock:
-            self.ended += 1
-            if completed:
-                self.blame.known.done[replay.key] = trace
-            else:
-                self.failed += 1
-                self.blame.known.begun.setdefault(replay.key, []).append(trace)
-        with self._notifying:
-            self._notify(self)
+    def on_end(self, work: tuple[Replay, RunRequest], trace: RunTrace) -> None:
+        replay, _ = work
+        self.ended += 1
+        if trace.status == "completed":
+            self.blame.known.done[replay.key] = trace
+        else:
+            self.failed += 1
+            self.blame.known.begun.setdefault(replay.key, []).append(trace)
+        self._notify(self)

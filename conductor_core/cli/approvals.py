@@ -10,9 +10,8 @@ import typer
 
 from conductor_core.analysis import documents
 from conductor_core.cli import inputs, live, options
-from conductor_core.cli.inputs import opened_store
-from conductor_core.cli.live import ProgressView, exit_code, follow, opened_engine, print_outcome, summary, watch
-from conductor_core.cli.output import one_line, print_either, print_json, print_notes
+from conductor_core.cli.live import ProgressView, exit_code, follow, print_outcome, summary, watch
+from conductor_core.cli.output import one_line, print_json
 from conductor_core.engine.approvals import cancel as cancel_run
 from conductor_core.errors import BadInput, EventOutOfOrder, NotHeard, RunHasEnded
 from conductor_core.formats import run_word
@@ -20,14 +19,12 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.commands import Approve, Deny, Edit, note_for_record
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import label
-from conductor_core.settings import Settings
 from storage import Store
 
 
-def waiting(db: options.Db = None, as_json: options.AsJson = False) -> int:
-    with opened_store(db, inputs.read_settings(), read=True) as store:
+def waiting(given: options.DbJson = options.NONE) -> int:
+    with given.reading() as store:
         found, for_tools = store.waiting(), store.waiting_for_tools()
-        print_notes(store)
     lines = [] if found or for_tools else ["no run waits for an approval or for its client's tools"]
     for trace in found:
         since = trace.waiting_since_utc or trace.asked_for[0].requested_at_utc
@@ -41,7 +38,7 @@ def waiting(db: options.Db = None, as_json: options.AsJson = False) -> int:
         lines.append(f"{head}  {one_line(trace.task, 80)}")
         names = ", ".join(dict.fromkeys(one_line(call.name, 40) for call in trace.open_calls))
         lines.append(f"  its client's tools: {names} · asked by {one_line(trace.caller.in_words, 80)}")
-    print_either(as_json, lambda: {"waiting": [_document(trace) for trace in [*found, *for_tools]]}, lambda: lines)
+    given.print(lambda: {"waiting": [_document(trace) for trace in [*found, *for_tools]]}, lambda: lines)
     return 0
 
 
@@ -55,15 +52,13 @@ def approve(
         Path | None, typer.Option(metavar="FILE", help="Go on with this workflow: no step that has begun may differ.")
     ] = None,
     note: options.Note = "",
-    db: options.Db = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    given: options.DbJsonQuiet = options.NONE,
 ) -> int:
     """Shows it until it ends or waits again. If no other process goes on with the run, this one does."""
-    settings, caller, note = inputs.read_settings(), local_caller("cli"), note_for_record(note)
+    caller, note = local_caller("cli"), note_for_record(note)
     if step is not None and (rest or workflow is not None):
         raise BadInput("give --step, or --all or --workflow, not both")
-    with opened_store(db, settings, of_a_run=True) as store:
+    with given.store(of_a_run=True) as store:
         trace, sequence = _that_waits(store, run_id)
         by = {"run_id": trace.run_id, "actor": caller.actor, "door": caller.door}
         numbers: tuple[int, ...] | None = _numbers(trace, step)
@@ -71,13 +66,13 @@ def approve(
         if workflow is not None:
             agents = [spec.name for spec in trace.pool.workers]
             what = f"workflow file {one_line(str(workflow))}: "
-            given = inputs.valid_workflow(inputs.read_workflow(workflow), agents, trace.limits, what)
-            edit, numbers = store.send(Edit.model_validate(by | {"workflow": given})), None
+            edited = inputs.valid_workflow(inputs.read_workflow(workflow), agents, trace.limits, what)
+            edit, numbers = store.send(Edit.model_validate(by | {"workflow": edited})), None
         said = {"numbers": numbers, "rest": rest, "note": note, "after_edit": edit}
         number = store.send(Approve.model_validate(by | said))
-        view = ProgressView(quiet=quiet, answer=not as_json, trace=trace, db=db)
-        trace = _go_on(store, settings, trace.run_id, (edit, number), view, sequence)
-    print_outcome(trace, view, as_json=as_json)
+        view = ProgressView(quiet=given.quiet, answer=not given.as_json, trace=trace, db=given.db)
+        trace = _go_on(store, given, trace.run_id, (edit, number), view, sequence)
+    print_outcome(trace, view, as_json=given.as_json)
     return exit_code(trace)
 
 
@@ -85,18 +80,16 @@ def deny(
     run_id: options.RunId,
     step: options.OfStep = None,
     note: options.Note = "",
-    db: options.Db = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    given: options.DbJsonQuiet = options.NONE,
 ) -> int:
-    settings, caller, note = inputs.read_settings(), local_caller("cli"), note_for_record(note)
-    with opened_store(db, settings, of_a_run=True) as store:
+    caller, note = local_caller("cli"), note_for_record(note)
+    with given.store(of_a_run=True) as store:
         trace, sequence = _that_waits(store, run_id)
         numbers = _numbers(trace, step)
         command = Deny(run_id=trace.run_id, numbers=numbers, note=note, actor=caller.actor, door=caller.door)
-        view = ProgressView(quiet=quiet, answer=False, trace=trace, db=db)
-        trace = _go_on(store, settings, trace.run_id, (store.send(command),), view, sequence)
-    if as_json:
+        view = ProgressView(quiet=given.quiet, answer=False, trace=trace, db=given.db)
+        trace = _go_on(store, given, trace.run_id, (store.send(command),), view, sequence)
+    if given.as_json:
         print_json(documents.run_document(trace))
     return 0 if trace.status == "denied" else 1
 
@@ -131,13 +124,18 @@ def _numbers(trace: RunTrace, step: str | None) -> tuple[int, ...]:
 
 
 def _go_on(
-    store: Store, settings: Settings, run_id: str, numbers: Collection[int | None], view: ProgressView, sequence: int
+    store: Store,
+    given: options.Options,
+    run_id: str,
+    numbers: Collection[int | None],
+    view: ProgressView,
+    sequence: int,
 ) -> RunTrace:
     """Carries the run out here, or follows it in another process, until it has ended or waits again.
 
     Raises: BadInput if one of the commands ``numbers`` was refused.
     """
-    with opened_engine(store, settings) as host:
+    with given.engine(store) as host:
         try:
             host.resume(run_id)
         except EventOutOfOrder:
@@ -157,11 +155,9 @@ _ANSWER_WITHIN_S = 10.0
 
 def cancel(
     run_id: options.RunId,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
-    settings = inputs.read_settings()
-    with opened_store(db, settings, of_a_run=True) as store:
+    with given.store(of_a_run=True) as store:
         run_id = store.resolve(run_id)
         cancel_run(store, store.log, run_id, local_caller("cli"))
         deadline_s = time.monotonic() + _ANSWER_WITHIN_S
@@ -169,7 +165,7 @@ def cancel(
             if time.monotonic() > deadline_s:
                 raise NotHeard(f"the process that carries out run {run_id} has not answered for {_ANSWER_WITHIN_S:g} s")
             time.sleep(0.05)
-    if as_json:
+    if given.as_json:
         print_json(documents.run_document(trace))
     else:
         print(summary(trace), file=sys.stderr)

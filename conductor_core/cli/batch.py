@@ -4,23 +4,23 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from conductor_core.analysis import documents
 from conductor_core.analysis.conclusion import concluded
-from conductor_core.cli.inputs import check, given_text, opened_store, read_file
-from conductor_core.cli.live import RunStopped, opened_engine, stopping
+from conductor_core.cli.inputs import check, given_text, read_file
+from conductor_core.cli.live import RunStopped, ready, until_stopped
+from conductor_core.cli.options import Options
 from conductor_core.cli.output import one_line, print_json
 from conductor_core.cli.progress import Line
-from conductor_core.engine.batch import BatchSpent, BatchTask, Room, request_of, spent_at_most
+from conductor_core.engine.batch import BatchSpent, BatchTask, ManyRuns, request_of
 from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.pools import pool_info
@@ -31,8 +31,7 @@ from conductor_core.run.actor import local_caller
 from conductor_core.run.costs import Cost, cost_so_far, in_list, is_estimated
 from conductor_core.run.request import RunRequest, new_run_id
 from conductor_core.run.trace import RunTrace
-from conductor_core.run.values import BatchRow, Limits, PoolInfo
-from conductor_core.settings import Settings
+from conductor_core.run.values import BatchRow, Limits
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.parser import parse_workflow_file
 from storage import BatchSummary, RunSummary, Store
@@ -139,41 +138,16 @@ def _workflow(given: Any, place: str, agents: Sequence[str], limits: Limits) -> 
 
 _MOST_REASONS = 5
 _MOST_RUNS_READ = 100_000
+_CONCURRENCY = 8
 
 
-@dataclass(frozen=True)
-class BatchOptions:
-    """Holds what the arguments say.
+class _OfFile(NamedTuple):
+    """A file as a batch. ``each``: what all runs have in common; its ``max_usd`` is the budget of all together."""
 
-    ``each`` is what all runs have in common; its ``max_usd`` is the budget of all runs together. With ``as_json``,
-    stdout gets a document for each task. With ``quiet``, stderr stays empty.
-    """
-
-    file: Path
+    name: str
     each: RunRequest
-    db: str | None
     concurrency: int
-    as_json: bool
-    quiet: bool
     resume: bool
-
-    @property
-    def max_usd(self) -> float | None:
-        return self.each.limits.max_usd
-
-    @property
-    def of_one(self) -> RunRequest:
-        """Returns what each run is asked. What is left of the batch's budget bounds the run."""
-        return self.each.model_copy(update={"limits": self.each.limits.model_copy(update={"max_usd": None})})
-
-
-def batch_file(tasks: Path | None, *, alone: bool) -> Path:
-    """Returns ``tasks``. Raises: BadInput if there is none, or if other work was given beside it."""
-    if tasks is None:
-        raise BadInput("--resume needs --tasks: `rerun RUN_ID` resumes a single run")
-    if not alone:
-        raise BadInput("give --tasks, or a TASK or --workflow, not both: a row may bring its own workflow")
-    return tasks
 
 
 @dataclass
@@ -192,48 +166,85 @@ class _Earlier:
         return [run for runs in self.runs.values() for run in runs]
 
 
-def run_batch(given: BatchOptions, settings: Settings) -> int:
-    """Returns the exit code: 0 all completed, 1 not all, 130 or 143 after a signal. Raises: BadInput, StoreError."""
-    pool = pool_info(given.each.pool or settings.pool, settings, given.each.excluded)
-    file = read_task_file(given.file, [spec.name for spec in pool.workers], given.each.limits)
-    if given.max_usd is not None:
-        _check_budget(given, settings, file.tasks, pool)
-    if file.unread and not given.quiet:
-        print(f"note: not read: {', '.join(file.unread[:10])}", file=sys.stderr)
-    with opened_store(given.db, settings) as store, ExitStack() as held:
-        earlier = _resumed_from(store, given, file.tasks, pool.name, held)
-        with opened_engine(store, settings) as host:
-            return _Batch(given, settings, file.tasks, earlier, store, host).run()
+def run_tasks(path: Path, given: Options, concurrency: int | None, *, resume: bool, only_answering: bool) -> int:
+    """Runs a file of tasks, or what is left of its last batch: that fills in what the options leave out.
+
+    Returns the exit code: 0 all completed, 1 not all, 130 or 143 after a signal. Raises: BadInput, StoreError.
+    """
+    before = _last_run(path, given) if resume else None
+    row = None if before is None else before.batch
+    request = given.request(task="")
+    if before is not None:
+        # A batch's budget in USD is for all its runs together.
+        max_usd = given.settings.max_usd if row is None or row.max_usd is None else row.max_usd
+        limits = given.limits(before.limits.model_copy(update={"max_usd": max_usd}))
+        request = _as_before(before, request.model_copy(update={"limits": limits}), given)
+    request = ready(request, given, only_answering=only_answering)
+    pool = pool_info(request.pool or given.settings.pool, given.settings, request.excluded)
+    file = read_task_file(path, [spec.name for spec in pool.workers], request.limits)
+    if request.limits.max_usd is not None:
+        cap = CostCap(BatchSpent(), max_usd=request.limits.max_usd)
+        cap.check_workers(pool.workers)
+        if any(asks_conductor(task.workflow) for task in file.tasks):
+            # Imported when used: most batches have no budget, and a Conductor takes long to import.
+            from conductor_core.conductors.catalogue import open_conductor
+
+            cap.check_conductor(open_conductor(request.conductor or given.settings.conductor, given.settings).info)
+    if file.unread:
+        given.say(f"note: not read: {', '.join(file.unread[:10])}")
+    at_once = concurrency or (None if row is None else row.concurrency) or _CONCURRENCY
+    with given.store() as store, ExitStack() as held:
+        batch = _OfFile(path.name, request, at_once, resume)
+        earlier = _resumed_from(store, given, batch, file.tasks, pool.name, held)
+        with given.engine(store) as host:
+            return _Batch(given, batch, file.tasks, earlier, store, host).carry_out()
 
 
-def _check_budget(given: BatchOptions, settings: Settings, tasks: Sequence[BatchTask], pool: PoolInfo) -> None:
-    """Raises: BadInput if the budget could not be kept."""
-    cap = CostCap(BatchSpent(), max_usd=given.max_usd)
-    cap.check_workers(pool.workers)
-    if not any(asks_conductor(task.workflow) for task in tasks):
-        return
-    # Imported when used: most batches have no budget, and a Conductor takes long to import.
-    from conductor_core.conductors.catalogue import open_conductor
+def _last_run(path: Path, given: Options) -> RunTrace | None:
+    """Returns the newest run of the file's last batch that asked a Conductor, else the newest; None: there is none.
 
-    cap.check_conductor(open_conductor(given.each.conductor or settings.conductor, settings).info)
+    Raises: StoreError.
+    """
+    with given.store() as store:
+        last = next(iter(store.batches(limit=1, name=path.name)), None)
+        runs = [] if last is None else store.runs(limit=max(1, last.runs), batch=last.batch_id)
+        chosen = next((run for run in runs if run.conductor is not None), next(iter(runs), None))
+        return None if chosen is None else store.trace(chosen.run_id)[0]
+
+
+def _as_before(before: RunTrace, request: RunRequest, given: Options) -> RunRequest:
+    """Returns ``request``. What ``before`` had fills in all that was not given."""
+    excluded = request.excluded
+    if given.pool is None:
+        # The recorded pool lacks what was left out of it.
+        excluded = tuple(name for name in excluded if name not in before.pool.excluded)
+    elif not excluded and Path(given.pool).stem == before.pool.name:
+        excluded = before.pool.excluded
+    kept: dict[str, Any] = {"excluded": excluded}
+    if given.conductor is None and before.conductor is not None:
+        kept["conductor"] = before.conductor.name
+    kept |= {"pool": before.pool} if given.pool is None else {}
+    kept |= {"seed": before.seed} if given.seed is None else {}
+    kept |= {"on_incomplete": before.on_incomplete} if given.on_incomplete is None else {}
+    kept |= {"give_question": before.give_question} if given.give_question is None else {}
+    return request.model_copy(update=kept)
 
 
 def _resumed_from(
-    store: Store, given: BatchOptions, tasks: Sequence[BatchTask], pool: str, held: ExitStack
+    store: Store, given: Options, batch: _OfFile, tasks: Sequence[BatchTask], pool: str, held: ExitStack
 ) -> _Earlier:
     """Returns the batch of this file that is continued, or a new one; ``held`` keeps other processes from running it.
 
     Raises: BadInput if another process runs it, or if the file does not fit the batch.
     """
-    name = given.file.name
-    shown = one_line(name, 80)
-    if given.resume:
+    shown = one_line(batch.name, 80)
+    if batch.resume:
         # The file is locked even before a batch exists: else two processes could both begin the first one.
-        held.enter_context(store.carrying_out(f"file {name}", f"the batch of {shown}"))
-    last = next(iter(store.batches(limit=1, name=name)), None)
-    if last is None or not given.resume:
-        if not given.quiet and (said := _of_new(last, shown, resume=given.resume)):
-            print(f"note: {said}", file=sys.stderr)
+        held.enter_context(store.carrying_out(f"file {batch.name}", f"the batch of {shown}"))
+    last = next(iter(store.batches(limit=1, name=batch.name)), None)
+    if last is None or not batch.resume:
+        if said := _of_new(last, shown, resume=batch.resume):
+            given.say(f"note: {said}")
         earlier = _Earlier(new_run_id())
         held.enter_context(store.carrying_out(earlier.batch_id, f"batch {earlier.batch_id}"))
         return earlier
@@ -242,23 +253,18 @@ def _resumed_from(
     rows = {task.id: task for task in tasks}
     earlier = _Earlier(last.batch_id)
     for run in reversed(store.runs(limit=_MOST_RUNS_READ, batch=last.batch_id)):
-        _must_fit(run, rows.get(run.batch_row or ""), last.batch_id, given, pool)
+        _must_fit(run, rows.get(run.batch_row or ""), last.batch_id, batch.each.conductor, pool)
         trace, _ = store.trace(run.run_id)
         earlier.runs.setdefault(run.batch_row or "", []).append(trace)
     for row, runs in earlier.runs.items():
         plan = rows[row].workflow
         if plan is not None and any(run.root.workflow not in (None, plan) for run in runs):
             raise BadInput(_unfit(last.batch_id, row, "its workflow is another now"))
-    if not given.quiet:
-        print(f"note: {_of_resumed(last)}", file=sys.stderr)
-    return earlier
-
-
-def _of_resumed(last: BatchSummary) -> str:
-    """Names the batch that is continued. A batch that was killed before its first run began has no date."""
+    # A batch that was killed before its first run began has no date.
     begun = "" if last.created_at_utc is None else f" of {last.created_at_utc:%Y-%m-%d %H:%M} UTC"
     done = f"{last.statuses.get('completed', 0)} of {last.size} tasks completed"
-    return f"continues batch {last.batch_id}{begun}, {done}; leave --resume out for a new batch"
+    given.say(f"note: continues batch {last.batch_id}{begun}, {done}; leave --resume out for a new batch")
+    return earlier
 
 
 def _of_new(last: BatchSummary | None, name: str, *, resume: bool) -> str:
@@ -272,7 +278,7 @@ def _of_new(last: BatchSummary | None, name: str, *, resume: bool) -> str:
     return f"{has}: --resume continues it; this is a new one"
 
 
-def _must_fit(run: RunSummary, task: BatchTask | None, batch_id: str, given: BatchOptions, pool: str) -> None:
+def _must_fit(run: RunSummary, task: BatchTask | None, batch_id: str, conductor: str | None, pool: str) -> None:
     row = run.batch_row or ""
     if run.status in ("queued", "running"):
         raise BadInput(f"batch {batch_id} is still going on: wait for its end, or stop it")
@@ -282,7 +288,7 @@ def _must_fit(run: RunSummary, task: BatchTask | None, batch_id: str, given: Bat
         raise BadInput(_unfit(batch_id, row, "its task is another now"))
     if run.pool != pool:
         raise BadInput(f"batch {batch_id} ran with the pool {run.pool}: give that, or leave --pool out")
-    if run.conductor not in (None, given.each.conductor):
+    if run.conductor not in (None, conductor):
         raise BadInput(f"batch {batch_id} ran with the Conductor {run.conductor}: give that, or leave --conductor out")
 
 
@@ -355,23 +361,18 @@ def task_line(id_: str, trace: RunTrace) -> str:
     return f"{one_line(id_, 60)} · {run_word(trace.status)} · {spent} · {one_line(what or '', 160)}"
 
 
-class _Batch:
+class _Batch(ManyRuns[BatchTask]):
     def __init__(
         self,
-        given: BatchOptions,
-        settings: Settings,
+        given: Options,
+        batch: _OfFile,
         tasks: Sequence[BatchTask],
         earlier: _Earlier,
         store: Store,
         host: EngineHost,
     ) -> None:
-        self._given, self._tasks, self._earlier, self._store, self._host = given, tasks, earlier, store, host
+        self._given, self._batch, self._tasks, self._earlier, self._store = given, batch, tasks, earlier, store
         self._done = {task.id: run for task in tasks if (run := earlier.done(task.id)) is not None}
-        self._plan_tokens = settings.plan_max_tokens
-        spent = spent_at_most(earlier.traces, self._plan_tokens)
-        self._cap = None if given.max_usd is None else CostCap(spent, max_usd=given.max_usd)
-        costs = [run.cost_usd or 0.0 for run in self._done.values()]
-        self._room = None if given.max_usd is None else Room(given.max_usd, spent.usd, costs)
         self._before = sum(map(cost_so_far, earlier.traces), Cost())
         self._progress = BatchProgress(
             len(tasks),
@@ -382,105 +383,56 @@ class _Batch:
             answers=not given.as_json,
         )
         self._ended: dict[str, RunTrace] = {}
-        self._running: dict[str, str] = {}
-        self._stopped_by: list[int] = []
-        self._broken: Exception | None = None
-        self._lock = Lock()
+        super().__init__(
+            host,
+            local_caller("cli"),
+            [task for task in tasks if task.id not in self._done],
+            batch.concurrency,
+            max_usd=batch.each.limits.max_usd,
+            earlier=earlier.traces,
+            plan_max_tokens=given.settings.plan_max_tokens,
+        )
 
-    def run(self) -> int:
+    def carry_out(self) -> int:
         """Returns the exit code. Raises: BadInput, StoreError; what ended until then is printed and kept."""
         if self._given.as_json:
             for id_, trace in self._done.items():
                 self._print(id_, trace, from_store=True)
         with self._progress:
-            asyncio.run(self._all())
-        if self._broken is not None:
-            raise self._broken
-        if not self._given.quiet:
-            print("\n".join(self._summary()), file=sys.stderr)
-        if self._stopped_by:
-            return self._stopped_by[0]
+            stopped_by = asyncio.run(until_stopped(self))
+        self._given.say(*self._summary())
         done = len(self._done) + sum(trace.status == "completed" for trace in self._ended.values())
-        return 0 if done == len(self._tasks) else 1
+        return stopped_by or (0 if done == len(self._tasks) else 1)
 
-    async def _all(self) -> None:
-        loop = asyncio.get_running_loop()
-        left = iter([task for task in self._tasks if task.id not in self._done])
-        # Each run has a thread, which only waits and uses no processor.
-        with ThreadPoolExecutor(self._given.concurrency, "batch") as threads, stopping(self._stop) as self._stopped_by:
-            works = [loop.run_in_executor(threads, self._work, left) for _ in range(self._given.concurrency)]
-            await asyncio.gather(*works)
-
-    def _stop(self) -> None:
-        """Cancels what runs. ``_over`` must be true before, so that no further task begins."""
-        with self._lock:
-            running = list(self._running)
-        self._close_room()
-        for run_id in running:
-            self._host.cancel(run_id, local_caller("cli"))
-
-    def _close_room(self) -> None:
-        if self._room is not None:
-            self._room.close()
-
-    def _work(self, left: Iterator[BatchTask]) -> None:
-        """Takes one task after another until none is left or the batch stops."""
-        while self._room is None or self._room.begin():
-            with self._lock:
-                task = None if self._over else next(left, None)
-            if task is None:
-                self._close_room()
-                return
-            try:
-                trace = self._one(task)
-                if self._room is not None:
-                    self._room.end(spent_at_most([trace], self._plan_tokens).usd, completed=trace.status == "completed")
-            except Exception as error:  # noqa: BLE001  kept and raised in the end, whatever it is: the others must stop
-                with self._lock:
-                    self._broken = self._broken or error
-                self._stop()
-                return
-
-    @property
-    def _over(self) -> bool:
-        """Whether no further task begins."""
-        spent = self._cap is not None and self._cap.reached is not None
-        return spent or bool(self._stopped_by) or self._broken is not None
-
-    def _one(self, task: BatchTask) -> RunTrace:
-        given = self._given
+    def request(self, work: BatchTask) -> RunRequest:
+        batch, limits = self._batch, self._batch.each.limits
         place = BatchRow(
             id=self._earlier.batch_id,
-            row=task.id,
-            name=given.file.name,
+            row=work.id,
+            name=batch.name,
             size=len(self._tasks),
-            max_usd=given.max_usd,
-            concurrency=given.concurrency,
+            max_usd=limits.max_usd,
+            concurrency=batch.concurrency,
         )
-        earlier = self._earlier.runs.get(task.id, [])
-        request = request_of(task, place, given.of_one, earlier)
         self._progress.begun()
-        run_id = self._host.start(request, self._cap)
-        with self._lock:
-            self._running[run_id] = task.id
-            over = bool(self._stopped_by) or self._broken is not None
-        if over:
-            self._host.cancel(run_id, local_caller("cli"))
+        # What is left of the batch's budget bounds the run.
+        each = batch.each.model_copy(update={"limits": limits.model_copy(update={"max_usd": None})})
+        return request_of(work, place, each, self._earlier.runs.get(work.id, []))
+
+    def wait(self, run_id: str) -> RunTrace:
         try:
-            trace = self._host.wait(run_id)
+            return super().wait(run_id)
         except StoreError as error:
             trace, _ = self._store.trace(run_id)
             if not trace.ended:
                 raise RunStopped(error) from error
-        finally:
-            with self._lock:
-                del self._running[run_id]
-        with self._lock:
-            self._ended[task.id] = trace
-            if given.as_json:
-                self._print(task.id, trace, from_store=False)
-        self._progress.ended(task.id, trace)
-        return trace
+            return trace
+
+    def on_end(self, work: BatchTask, trace: RunTrace) -> None:
+        self._ended[work.id] = trace
+        if self._given.as_json:
+            self._print(work.id, trace, from_store=False)
+        self._progress.ended(work.id, trace)
 
     def _print(self, id_: str, trace: RunTrace, *, from_store: bool) -> None:
         # Earlier runs of this task that broke off or failed are part of its cost.
@@ -506,7 +458,7 @@ class _Batch:
             cost = f"{both} in all: {in_list(self._before, estimated=before)} before, "
             cost += f"{in_list(now, estimated=ended)} now"
         simulated = " · simulated" if any(trace.simulated for trace in self._ended.values()) else ""
-        name = one_line(self._given.file.name, 80)
+        name = one_line(self._batch.name, 80)
         head = f"batch {self._earlier.batch_id} · {name} · {len(self._tasks)} tasks: {', '.join(parts)}"
         lines = [f"{head} · {seconds(self._progress.elapsed_ms)} · {cost}{simulated}"]
         failed = [(id_, trace) for id_, trace in self._ended.items() if trace.error is not None]
@@ -514,7 +466,5 @@ class _Batch:
         if len(failed) > _MOST_REASONS:
             lines.append(f"  and {len(failed) - _MOST_REASONS} more; `runs --status failed` lists them")
         if len(self._done) + completed < len(self._tasks):
-            reached = None if self._cap is None else self._cap.reached
-            why = reached or (None if self._room is None else self._room.refused)
-            lines.append(f"  {why}" if why is not None else "  --resume continues with what is left")
+            lines.append(f"  {self.refusal or '--resume continues with what is left'}")
         return lines

@@ -1,7 +1,6 @@
 """``blame``: which step, and which access granted or withheld, decided a run's answer."""
 
 import asyncio
-import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -22,12 +21,10 @@ from conductor_core.blame.experiments import (
 )
 from conductor_core.blame.report import blame_document
 from conductor_core.blame.runs import CONCURRENCY, SIMULATED_CONCURRENCY, Blame, CarryingOut, Verdicts, recorded
-from conductor_core.cli import inputs, options
-from conductor_core.cli.inputs import opened_store
-from conductor_core.cli.live import opened_engine, ready, stopping
-from conductor_core.cli.output import one_line, print_either, print_not_on_record, table
+from conductor_core.cli import options
+from conductor_core.cli.live import ready, until_stopped
+from conductor_core.cli.output import one_line, print_not_on_record, table
 from conductor_core.run.actor import local_caller
-from conductor_core.settings import Settings
 
 if TYPE_CHECKING:
     from storage import Store
@@ -64,28 +61,25 @@ def blame_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it takes and what is known so far; run nothing.")
     ] = False,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    given: options.DbJsonQuiet = options.NONE,
 ) -> int:
     """Each step is re-run, each access cut or granted, and all below runs again, N times; everything else is reused.
     The same is replayed without the change. Replays are runs: `runs --replays` and History list them. Stopped, the same
     command goes on with what is left.
     """
-    settings = inputs.read_settings()
-    with opened_store(db, settings, read=dry_run, of_a_run=True) as store:
+    with given.store(read=dry_run, of_a_run=True) as store:
         source, _ = store.trace(store.resolve(run_id))
         experiments, verdicts = Experiments(source, only), Verdicts(source, truth)
         store.access_log.viewed([source.run_id], "blame", local_caller("cli"))
         print_not_on_record(store)
         if dry_run:
-            return _print(_blame(store, experiments, verdicts, n), None, as_json=as_json)
+            _print(_blame(store, experiments, verdicts, n), None, given)
+            return 0
         with store.carrying_out(f"{PURPOSE} {source.run_id}", f"the blame of run {source.run_id}"):
             blame = _blame(store, experiments, verdicts, n)
-            if not quiet:
-                print("\n".join(_head(blame)), file=sys.stderr, flush=True)
-            code, why = _carry_out(store, blame, settings, max_usd, concurrency, quiet=quiet)
-    _print(blame, why, as_json=as_json)
+            given.say(*_head(blame))
+            code, why = _carry_out(store, blame, given, max_usd, concurrency)
+    _print(blame, why, given)
     return code
 
 
@@ -95,48 +89,40 @@ def _blame(store: "Store", experiments: Experiments, verdicts: Verdicts, count: 
 
 
 def _carry_out(
-    store: "Store", blame: Blame, settings: Settings, max_usd: float | None, concurrency: int | None, *, quiet: bool
+    store: "Store", blame: Blame, given: options.Options, max_usd: float | None, concurrency: int | None
 ) -> tuple[int, str | None]:
     """Returns the exit code, and why not all replays were run."""
     if not blame.left:
         return 0, None
     first = blame.experiments.request(blame.left[0], door="cli")
-    ready(first, settings, quiet=quiet, agents={spec.name for spec in blame.experiments.agents_asked})
+    ready(first, given, agents={spec.name for spec in blame.experiments.agents_asked})
     said_s = time.monotonic()
 
     def notify(work: CarryingOut) -> None:
         nonlocal said_s
         now_s = time.monotonic()
-        if not quiet and (now_s - said_s >= _SAID_EVERY_S or work.ended == work.total):
+        if now_s - said_s >= _SAID_EVERY_S or work.ended == work.total:
             said_s = now_s
             failed = f", {work.failed} failed" if work.failed else ""
-            print(f"{work.ended} of {work.total} replays{failed}", file=sys.stderr, flush=True)
+            given.say(f"{work.ended} of {work.total} replays{failed}")
 
-    with opened_engine(store, settings) as host:
+    with given.engine(store) as host:
         work = CarryingOut(blame, host, local_caller("cli"), max_usd=max_usd, concurrency=concurrency, notify=notify)
-        stopped_by = asyncio.run(_until_stopped(work))
+        stopped_by = asyncio.run(until_stopped(work))
     if stopped_by:
-        return stopped_by[0], "Stopped; run the same command to continue."
+        return stopped_by, "Stopped; run the same command to continue."
     if blame.left:
         failed = f"{work.failed} replays failed" if work.failed else "not all replays were run"
         return 1, work.why_not_all or f"{failed}: the same command tries again."
     return 0, None
 
 
-async def _until_stopped(work: CarryingOut) -> list[int]:
-    with stopping(work.stop) as stopped_by:
-        await asyncio.to_thread(work.run)
-    return stopped_by
-
-
-def _print(blame: Blame, why: str | None, *, as_json: bool) -> int:
+def _print(blame: Blame, why: str | None, given: options.Options) -> None:
     ranking = effects(blame.experiments, blame.answers(), blame.count)
-    print_either(
-        as_json,
+    given.print(
         lambda: {**blame_document(blame, ranking), "stopped": why},
         lambda: [*_lines(blame, ranking), *([one_line(why, 1000)] if why else [])],
     )
-    return 0
 
 
 def _head(blame: Blame) -> Iterator[str]:

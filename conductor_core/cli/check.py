@@ -10,9 +10,10 @@ from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
 from conductor_core.cli.inputs import fault_line
 from conductor_core.cli.live import workflow_lines
-from conductor_core.cli.output import access_words, one_line, print_either
+from conductor_core.cli.output import access_words, one_line
 from conductor_core.engine.pools import read_pool
 from conductor_core.errors import BadInput
+from conductor_core.formats import plural
 from conductor_core.workflow.source import Parsed
 from conductor_core.workflow.topology import topology
 from conductor_core.workflow.validation import Checked
@@ -20,30 +21,21 @@ from conductor_core.workflow.validation import Checked
 
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A workflow file: JSON, or the three Python lists.")],
-    pool: options.Pool = None,
-    exclude: options.Exclude = None,
-    max_steps: options.MaxSteps = None,
-    max_depth: options.MaxDepth = None,
-    as_json: options.AsJson = False,
+    given: Annotated[options.Options, "pool", "exclude", "max_steps", "max_depth", "as_json"] = options.NONE,
 ) -> int:
-    settings = inputs.read_settings()
-    excluded = set(exclude or ())
-    read = read_pool(pool or settings.pool, settings)
+    excluded = set(given.exclude or ())
+    read = read_pool(given.pool or given.settings.pool, given.settings)
     names = [spec.name for spec in read.workers]
-    every_step = settings.give_question if read.give_question is None else read.give_question
+    every_step = given.settings.give_question if read.give_question is None else read.give_question
     if unknown := excluded - set(names):
         raise BadInput(f"--exclude: the pool has no worker {', '.join(sorted(unknown))}; it has {', '.join(names)}")
     parsed = inputs.read_workflow(file)
-    budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
     agents = [name for name in names if name not in excluded]
-    checked = inputs.check(parsed, agents, budget, give_question=every_step)
-    print_either(
-        as_json, lambda: documents.check_document(parsed, checked, agents), lambda: check_lines(parsed, checked)
-    )
+    checked = inputs.check(parsed, agents, given.limits(), give_question=every_step)
+    given.print(lambda: documents.check_document(parsed, checked, agents), lambda: check_lines(parsed, checked))
     if not checked.faults:
         return 0
-    faults = f"{checked.fault_count:,} fault{'s' if checked.fault_count > 1 else ''}"
-    print(f"error: {one_line(str(file))} has {faults} and cannot be run", file=sys.stderr)
+    print(f"error: {one_line(str(file))} has {plural(checked.fault_count, 'fault')} and cannot be run", file=sys.stderr)
     return 2
 
 

@@ -1,6 +1,6 @@
 """``compare``: two runs in detail, more as a table."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,18 +9,9 @@ import typer
 from conductor_core.analysis import compare as comparing
 from conductor_core.analysis.conclusion import concluded
 from conductor_core.analysis.text_diff import TextDifference, compare_texts, shortened
-from conductor_core.cli import inputs, options
+from conductor_core.cli import options
 from conductor_core.cli.export import Redact, html_of_comparison
-from conductor_core.cli.inputs import opened_store
-from conductor_core.cli.output import (
-    one_line,
-    print_json,
-    print_not_on_record,
-    print_notes,
-    print_written,
-    table,
-    write_file,
-)
+from conductor_core.cli.output import one_line, print_written, table, write_file
 from conductor_core.errors import BadInput
 from conductor_core.formats import run_word, seconds
 from conductor_core.run.actor import local_caller
@@ -41,8 +32,7 @@ def compare_command(
         Path | None, typer.Option(metavar="FILE", help="Also write it as a page that opens without a server.")
     ] = None,
     redact: Redact = None,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
     """Two runs are compared in detail, more as a table against the first.
 
@@ -50,12 +40,11 @@ def compare_command(
 
     The page of --html holds the whole runs, too; import reads them. Keys are always hidden in it.
     """
-    settings = inputs.read_settings()
     if html is not None and len(run_ids) == 1:
         raise BadInput("--html writes a comparison of two or more runs")
     if redact and html is None:
         raise BadInput("--redact hides words in a page: use it with --html FILE")
-    with opened_store(db, settings, read=True) as store:
+    with given.reading() as store:
         found = [store.resolve(run_id) for run_id in run_ids]
         if twice := sorted({run_id for run_id in found if found.count(run_id) > 1}):
             raise BadInput(f"run {twice[0]} is named twice; give different runs to compare")
@@ -67,19 +56,18 @@ def compare_command(
         store.access_log.viewed(found, "compare", caller)
         if page is not None:
             store.access_log.exported(found, "comparison", caller)
-        print_not_on_record(store)
-        print_notes(store)
     if html is not None and page is not None:
         write_file(html, page)
         print_written([html])
-    if as_json:
-        print_json(comparing.rounds_document(traces[0]) if len(traces) == 1 else comparing.comparison_document(traces))
-        return 0
     if len(traces) == 1:
-        lines: Iterable[str] = _rounds_lines(traces[0])
+        given.print(lambda: comparing.rounds_document(traces[0]), lambda: _rounds_lines(traces[0]))
     else:
-        lines = _pair_lines(comparing.compare_runs(traces[0], traces[1])) if len(traces) == 2 else _table_lines(traces)
-    print("\n".join(lines))
+        given.print(
+            lambda: comparing.comparison_document(traces),
+            lambda: (
+                _pair_lines(comparing.compare_runs(traces[0], traces[1])) if len(traces) == 2 else _table_lines(traces)
+            ),
+        )
     return 0
 
 

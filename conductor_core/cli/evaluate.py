@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -13,9 +13,9 @@ from sqlalchemy.engine import make_url
 
 from conductor_core.analysis.documents import cost_document
 from conductor_core.cli import inputs, options
-from conductor_core.cli.inputs import needs_extra, opened_store
+from conductor_core.cli.inputs import needs_extra
 from conductor_core.cli.live import stopping
-from conductor_core.cli.output import one_line, print_either
+from conductor_core.cli.output import one_line
 from conductor_core.cli.progress import Line
 from conductor_core.engine.pools import read_specs
 from conductor_core.errors import BadInput
@@ -25,7 +25,6 @@ from conductor_core.lab.evaluation.runner import Caps
 from conductor_core.lab.evaluation.session import EvaluationChoices, EvaluationResult, Prepared, prepare, run_evaluation
 from conductor_core.lab.records.evaluation import Outcome
 from conductor_core.run.costs import Cost
-from conductor_core.settings import Settings
 from storage import Store
 
 _SHOWN = 4
@@ -91,24 +90,24 @@ class EvaluationProgress(Line):
         return " · ".join(f"{one_line(name, 24)} {100 * means[name]:.1f}" for name in ranked[:_SHOWN])
 
 
-def evaluate(choices: EvaluationChoices, db: str | None, settings: Settings, *, as_json: bool, quiet: bool) -> int:
+def evaluate(choices: EvaluationChoices, given: options.Options) -> int:
     """Evaluates, prints the figures and returns the exit code. Raises: BadInput, StoreError, ConductorUnavailable."""
-    with opened_store(db, settings) as store:
-        shown_url = make_url(db or settings.resolved_database_url).render_as_string(hide_password=True)
-        prepared = prepare(replace(choices, database=shown_url), settings)
-        if prepared.pool.simulated and not prepared.suite.simulated and not quiet:
-            print("simulated workers only know rehearsal tasks; expect wrong answers", file=sys.stderr)
-        ended, code = asyncio.run(_evaluated(prepared, store, quiet=quiet))
+    with given.store() as store:
+        shown_url = make_url(given.db or given.settings.resolved_database_url).render_as_string(hide_password=True)
+        prepared = prepare(replace(choices, database=shown_url), given.settings)
+        if prepared.pool.simulated and not prepared.suite.simulated:
+            given.say("simulated workers only know rehearsal tasks; expect wrong answers")
+        ended, code = asyncio.run(_evaluated(prepared, store, quiet=given.quiet))
     text = report.markdown(ended.plan, ended.summary) if ended.outcomes else "no task was finished"
-    print_either(as_json, lambda: document(ended), lambda: [text])
+    given.print(lambda: document(ended), lambda: [text])
     if ended.stopped is not None:
         print(
             f"stopped: {ended.stopped}; {len(ended.outcomes)} of {prepared.runs} outcomes are kept; "
             f"to continue, repeat the command with --resume --name {ended.plan.name}",
             file=sys.stderr,
         )
-    elif not quiet:
-        print(f"the record: {ended.folder}", file=sys.stderr)
+    else:
+        given.say(f"the record: {ended.folder}")
     return code
 
 
@@ -158,68 +157,70 @@ def document(ended: EvaluationResult) -> dict[str, Any]:
     }
 
 
-Suite = Annotated[str | None, typer.Option(metavar="S", help="rehearsal, a benchmark's name, or a file of tasks.")]
-Orchestrators = Annotated[
-    str | None, typer.Option(metavar="A,B", help="Names and groups, separated by commas; see --list.")
-]
-Split = Annotated[str, typer.Option(help="Part of the suite: test or train; of a file: test, fit or held-out.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="How many tasks.")]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        help="Chooses the tasks, their order and the present workers; also seeds simulated workers and sampling."
-    ),
-]
 Name = Annotated[str | None, typer.Option(help="Name of the evaluation's folder; needed to resume it.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue this evaluation; repeat its other options.")]
-Concurrency = Annotated[int, typer.Option(min=1, max=1024, help="Runs at once.")]
-MaxUsd = Annotated[float | None, typer.Option(min=0, max=1e9, help="Cost cap of the whole evaluation in USD.")]
-MaxTokens = Annotated[int | None, typer.Option(min=1, max=10**12, help="Token cap of the whole evaluation.")]
-CountFailures = Annotated[
-    bool,
-    typer.Option(
-        "--count-failures", help="Count a task as wrong if a worker fails on it, instead of asking again on --resume."
-    ),
-]
-Present = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="K", help="Make only K workers available for each task, other ones each time."),
-]
-Untrained = Annotated[str | None, typer.Option(metavar="REF", help="The Conductor of the orchestrator 'untrained'.")]
-FitTasks = Annotated[int, typer.Option(min=1, help="Training tasks that learned routers are fitted on.")]
-FitSuite = Annotated[str | None, typer.Option(metavar="S", help="Another suite for the training tasks.")]
-ListThem = Annotated[bool, typer.Option("--list", help="List the orchestrators and stop.")]
+
+
+@dataclass(frozen=True)
+class EvaluationOptions(options.Options):
+    untrained: Annotated[
+        str | None, typer.Option(metavar="REF", help="The Conductor of the orchestrator 'untrained'.")
+    ] = None
+    fit_tasks: Annotated[int, typer.Option(min=1, help="Training tasks that learned routers are fitted on.")] = 300
+    fit_suite: Annotated[str | None, typer.Option(metavar="S", help="Another suite for the training tasks.")] = None
+    list_them: Annotated[bool, typer.Option("--list", help="List the orchestrators and stop.")] = False
+
+
+_SHARED = (
+    "conductor", "lora", "untrained", "pool", "exclude", "max_steps", "fit_tasks", "fit_suite", "list_them", "db",
+    "as_json", "quiet",
+)  # fmt: skip
 
 
 def evaluate_command(
-    suite: Suite = None,
-    orchestrators: Orchestrators = None,
-    split: Split = "test",
-    limit: Limit = None,
-    seed: Seed = None,
+    suite: Annotated[
+        str | None, typer.Option(metavar="S", help="rehearsal, a benchmark's name, or a file of tasks.")
+    ] = None,
+    orchestrators: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Names and groups, separated by commas; see --list.")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Part of the suite: test or train; of a file: test, fit or held-out.")
+    ] = "test",
+    limit: Annotated[int | None, typer.Option(min=1, help="How many tasks.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Chooses the tasks, their order and the present workers; also seeds simulated workers and sampling."
+        ),
+    ] = None,
     name: Name = None,
-    resume: Resume = False,
-    concurrency: Concurrency = 32,
-    max_usd: MaxUsd = None,
-    max_tokens: MaxTokens = None,
-    count_failures: CountFailures = False,
-    present: Present = None,
-    conductor: options.Conductor = None,
-    lora: options.Lora = None,
-    untrained: Untrained = None,
-    pool: options.Pool = None,
-    exclude: options.Exclude = None,
-    max_steps: options.MaxSteps = None,
-    fit_tasks: FitTasks = 300,
-    fit_suite: FitSuite = None,
-    list_them: ListThem = False,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue this evaluation; repeat its other options.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=1024, help="Runs at once.")] = 32,
+    max_usd: Annotated[
+        float | None, typer.Option(min=0, max=1e9, help="Cost cap of the whole evaluation in USD.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, max=10**12, help="Token cap of the whole evaluation.")
+    ] = None,
+    count_failures: Annotated[
+        bool,
+        typer.Option(
+            "--count-failures",
+            help="Count a task as wrong if a worker fails on it, instead of asking again on --resume.",
+        ),
+    ] = False,
+    present: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="K", help="Make only K workers available for each task, other ones each time."),
+    ] = None,
+    given: Annotated[EvaluationOptions, *_SHARED] = EvaluationOptions(),
 ) -> int:
-    settings, conductor = inputs.read_settings(), inputs.with_lora(conductor, lora)
-    if list_them:
-        return _list(pool or settings.pool, as_json=as_json)
+    settings = given.settings
+    pool = given.pool or settings.pool
+    if given.list_them:
+        return _list(pool, given)
     if suite is None or orchestrators is None:
         again = " again, as the evaluation had them" if resume else ""
         raise BadInput(f"give --suite and --orchestrators{again}; see evaluate --list")
@@ -235,21 +236,21 @@ def evaluate_command(
         concurrency=concurrency,
         caps=Caps(max_usd, max_tokens),
         count_failures=count_failures,
-        conductor=conductor or settings.conductor,
-        untrained=untrained,
-        pool=pool or settings.pool,
-        excluded=tuple(exclude or ()),
+        conductor=inputs.with_lora(given.conductor, given.lora) or settings.conductor,
+        untrained=given.untrained,
+        pool=pool,
+        excluded=tuple(given.exclude or ()),
         present=present,
-        limits=options.limits(settings, max_steps=max_steps),
-        fit_tasks=fit_tasks,
-        fit_suite=fit_suite,
+        limits=given.limits(),
+        fit_tasks=given.fit_tasks,
+        fit_suite=given.fit_suite,
     )
-    return evaluate(choices, db, settings, as_json=as_json, quiet=quiet)
+    return evaluate(choices, given)
 
 
-def _list(pool: str, *, as_json: bool) -> int:
+def _list(pool: str, given: options.Options) -> int:
     agents = [spec.name for spec in read_specs(pool)]
     groups = {name: orchestrators.group(name, agents) for name in orchestrators.GROUPS}
     names = orchestrators.group("all", agents, untrained=True)
-    print_either(as_json, lambda: {"orchestrators": names, "groups": groups}, lambda: [orchestrators.described()])
+    given.print(lambda: {"orchestrators": names, "groups": groups}, lambda: [orchestrators.described()])
     return 0

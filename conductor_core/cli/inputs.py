@@ -2,11 +2,10 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -21,9 +20,6 @@ from conductor_core.workflow.model import AccessList, Fault, Workflow
 from conductor_core.workflow.parser import parse_workflow_file
 from conductor_core.workflow.source import Parsed
 from conductor_core.workflow.validation import Checked, ImagesGiven, WorkflowInvalid, validate
-
-if TYPE_CHECKING:
-    from storage import Store
 
 
 class _Turn(Message):
@@ -206,57 +202,6 @@ def parse_access(text: str) -> AccessList:
             f"--access {one_line(text, 60)!r}: write all, none, or the numbers of earlier steps with commas, as in 0,2"
         )
     return tuple(int(part) for part in parts)
-
-
-# Databases. The store is imported by whoever opens one.
-
-
-@contextmanager
-def opened_store(
-    url: str | None, settings: Settings, *, read: bool = False, of_a_run: bool = False
-) -> "Iterator[Store]":
-    """Opens the database at ``url``, by default the settings', and marks the runs of dead processes.
-
-    With ``read``, a database that cannot be written will do, too. With ``read`` or ``of_a_run`` it must be there if
-    ``url`` names it: runs are looked for in it. Raises: StoreError, BadInput.
-    """
-    from storage.store import store_of
-
-    if url is not None and (read or of_a_run) and not is_there(path := database_path(url, settings)):
-        raise BadInput(f"no database at {one_line(str(path), 300)}")
-    store = store_of(database_path(url, settings), settings)
-    try:
-        if store.refusal is not None and not read:
-            raise store.refusal
-        store.mark_interrupted()
-        yield store
-    finally:
-        store.close()
-
-
-def database_path(db: str | None, settings: Settings) -> Path:
-    """Returns the file of the database that ``db`` names; None: the settings' own. Raises: StoreError."""
-    from storage.database.connections import path_of
-
-    return path_of(db or settings.resolved_database_url)
-
-
-def existing_database(db: str | None, settings: Settings) -> Path:
-    """Returns the file of a database that is there. Raises: BadInput, StoreError."""
-    path = database_path(db, settings)
-    if not path.is_file():
-        raise BadInput(f"no database at {one_line(str(path), 300)}")
-    return path
-
-
-@contextmanager
-def existing_store(db: str | None) -> "Iterator[Store]":
-    """Opens a database that is there as it is: no run of a dead process is marked. Raises: BadInput, StoreError."""
-    from storage.store import store_of
-
-    settings = read_settings()
-    with closing(store_of(existing_database(db, settings), settings)) as store:
-        yield store
 
 
 # Extras of the distribution.

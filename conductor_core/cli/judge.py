@@ -9,19 +9,9 @@ from typing import Annotated, Literal
 import typer
 
 from conductor_core.analysis import documents
-from conductor_core.cli import inputs, options
-from conductor_core.cli.inputs import opened_store
+from conductor_core.cli import options
 from conductor_core.cli.log_search import Since
-from conductor_core.cli.output import (
-    one_line,
-    print_either,
-    print_json,
-    print_not_on_record,
-    print_notes,
-    print_written,
-    table,
-    write_file,
-)
+from conductor_core.cli.output import one_line, print_json, print_written, table, write_file
 from conductor_core.errors import BadInput, UnknownRun
 from conductor_core.formats import UNKNOWN, plural
 from conductor_core.privacy.masking import known_and_set
@@ -42,18 +32,15 @@ def judge(
     step: Annotated[str | None, typer.Option(metavar="N", help="Judge step N. Default: the run's answer.")] = None,
     score: Annotated[float | None, typer.Option(metavar="X", help="From 0 (bad) to 1 (good).")] = None,
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why. It goes with the run.")] = "",
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
     """A later judgement of the same account counts in the place of this one; --note "taken back" alone leaves none."""
-    with opened_store(db, inputs.read_settings(), of_a_run=True) as store:
+    with given.store(of_a_run=True) as store:
         run_id = store.resolve(run_id)
         path = None if step is None else _path(store.read(run_id), step)
         kept = store.judgements.add(run_id, local_caller("cli"), path=path, mark=mark, score=score, note=note)
-    if as_json:
-        print_json(document(kept))
-    else:
-        print(f"{_of(kept)}: {kept.in_words}")
+    of = kept.run_id if kept.path is None else f"{kept.run_id} step {label(kept.path)}"
+    given.print(lambda: document(kept), lambda: [f"{of}: {kept.in_words}"])
     return 0
 
 
@@ -76,8 +63,7 @@ def judgements(
     to: Annotated[
         Path | None, typer.Option(metavar="FILE.jsonl", help="With export: a suite for conductor evaluate --suite.")
     ] = None,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
     """Lists what counts, newest first: the last judgement of each judge of each run and step.
 
@@ -86,18 +72,15 @@ def judgements(
     """
     if (what == "export") != (to is not None):
         raise BadInput("export needs --to FILE.jsonl" if to is None else "--to is for export")
-    with opened_store(db, inputs.read_settings(), read=True) as store:
+    with given.reading() as store:
         run_ids = None if run is None else (store.resolve(run),)
         asked = JudgementQuery(run_ids, mark, by, since, counting=True)
         if to is not None:
-            return _export(store, asked, to, as_json=as_json)
+            return _export(store, asked, to, given)
         found = store.judgements.list(asked, limit)
         counts = store.judgements.counts()
         store.access_log.viewed({each.run_id for each in found if each.note}, "judgements", local_caller("cli"))
-        print_not_on_record(store)
-        print_notes(store)
-    print_either(
-        as_json,
+    given.print(
         lambda: {"judgements": [document(each) for each in found], "runs": counts},
         lambda: _lines(found, counts),
     )
@@ -107,10 +90,6 @@ def judgements(
 def document(judgement: Judgement) -> documents.Document:
     step = None if judgement.path is None else label(judgement.path)
     return judgement.model_dump(mode="json", exclude={"path"}) | {"step": step}
-
-
-def _of(judgement: Judgement) -> str:
-    return judgement.run_id if judgement.path is None else f"{judgement.run_id} step {label(judgement.path)}"
 
 
 def _lines(found: Sequence[Judgement], counts: Mapping[Judged, int]) -> Iterator[str]:
@@ -134,7 +113,7 @@ def _lines(found: Sequence[Judgement], counts: Mapping[Judged, int]) -> Iterator
     yield f"runs: {counts['right']} right, {counts['wrong']} wrong, {counts['unjudged']} not judged"
 
 
-def _export(store: Store, asked: JudgementQuery, to: Path, *, as_json: bool) -> int:
+def _export(store: Store, asked: JudgementQuery, to: Path, given: options.Options) -> int:
     from conductor_core.lab.evaluation.judged import dataset  # graders take time to import
 
     by_run: dict[str, list[Judgement]] = {}
@@ -159,8 +138,7 @@ def _export(store: Store, asked: JudgementQuery, to: Path, *, as_json: bool) -> 
     mask = known_and_set()
     write_file(to, "".join(mask.text(json.dumps(row)) + "\n" for row in made.rows))
     store.access_log.exported([row["run_id"] for row in made.rows], "judgements", local_caller("cli"))
-    print_not_on_record(store)
-    if as_json:
+    if given.as_json:
         print_json({"tasks": len(made.rows), "left_out": left_out, "file": str(to)})
     print_written([to])
     print(f"{plural(len(made.rows), 'task')}: conductor evaluate --suite {one_line(str(to))}", file=sys.stderr)

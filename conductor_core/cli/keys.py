@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from conductor_core.cli import inputs, options
-from conductor_core.cli.inputs import opened_store
-from conductor_core.cli.output import one_line, print_either, print_json, print_notes, table
+from conductor_core.cli import options
+from conductor_core.cli.output import one_line, table
 from conductor_core.errors import BadInput
 from conductor_core.formats import UNKNOWN, dollars, plural
 from conductor_core.run.actor import local_caller
@@ -38,13 +37,12 @@ def create(
     requests_per_minute: Annotated[
         int | None, typer.Option(min=1, max=MOST_NUMBER, help="Requests in a minute.")
     ] = None,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
     """The key goes to stdout, once: only its digest is kept. From the first key on, each request needs one."""
     if models is not None and not models.strip():
         raise BadInput("--models is empty: name one, or leave it out")
-    with opened_store(db, inputs.read_settings()) as store:
+    with given.store() as store:
         made, key = store.service_keys.create(
             name,
             local_caller("cli"),
@@ -54,8 +52,8 @@ def create(
             tokens_per_day=tokens_per_day,
             requests_per_minute=requests_per_minute,
         )
-    if as_json:
-        print(json.dumps({"key": key} | _document(made), indent=2), flush=True)  # print_json hides keys
+    if given.as_json:
+        print(json.dumps({"key": key} | made.model_dump(mode="json"), indent=2), flush=True)  # print_json hides keys
         return 0
     print(key, flush=True)
     limits = f" ({limits_in_words(made)})" if limits_in_words(made) else ""
@@ -63,15 +61,13 @@ def create(
     return 0
 
 
-def list_keys(db: options.Db = None, as_json: options.AsJson = False) -> int:
-    with opened_store(db, inputs.read_settings(), read=True) as store:
+def list_keys(given: options.DbJson = options.NONE) -> int:
+    with given.reading() as store:
         keys = store.service_keys.list()
         rows = [_listed(store.service_keys, key) for key in keys]
-        print_notes(store)
     head = ("NAME", "ID", "CREATED", "BY", "TODAY", "LAST RUN", "LIMITS", "REVOKED")
     none = "no keys: the endpoint answers this machine only, whatever key is sent"
-    print_either(
-        as_json,
+    given.print(
         lambda: {"keys": rows},
         lambda: table([head, *(_cells(key, row) for key, row in zip(keys, rows, strict=True))]) if keys else [none],
     )
@@ -80,16 +76,12 @@ def list_keys(db: options.Db = None, as_json: options.AsJson = False) -> int:
 
 def revoke(
     named: Annotated[str, typer.Argument(metavar="NAME", help="The key's name or id.")],
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
     """Requests with it are refused from now on. The runs that it made stay."""
-    with opened_store(db, inputs.read_settings(), of_a_run=True) as store:
+    with given.store(of_a_run=True) as store:
         key = store.service_keys.revoke(named, local_caller("cli"))
-    if as_json:
-        print_json(_document(key))
-    else:
-        print(f"{one_line(key.name)} ({key.id}): revoked")
+    given.print(lambda: key.model_dump(mode="json"), lambda: [f"{one_line(key.name)} ({key.id}): revoked"])
     return 0
 
 
@@ -105,15 +97,14 @@ def limits_in_words(key: ServiceKey) -> str:
     return one_line(", ".join(words))
 
 
-def _document(key: ServiceKey) -> dict[str, Any]:
-    return key.model_dump(mode="json")
-
-
 def _listed(keys: ServiceKeys, key: ServiceKey) -> dict[str, Any]:
     usd, tokens = keys.spent_today(key.id)
     used = keys.last_used(key.id)
     more = {"usd": usd, "tokens": tokens}
-    return _document(key) | {"spent_today": more, "last_used_at_utc": None if used is None else used.isoformat()}
+    return key.model_dump(mode="json") | {
+        "spent_today": more,
+        "last_used_at_utc": None if used is None else used.isoformat(),
+    }
 
 
 def _cells(key: ServiceKey, row: dict[str, Any]) -> tuple[str, ...]:

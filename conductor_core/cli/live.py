@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
-from conductor_core.chat.messages import INCOMPLETE, Departure, Ending
+from conductor_core.chat.messages import INCOMPLETE, Departure
 from conductor_core.chat.progress import Progress, time_left
 from conductor_core.chat.tools import called_name, dotted
 from conductor_core.cli.inputs import named_again
+from conductor_core.cli.options import Options
 from conductor_core.cli.output import labels, one_line, print_json
 from conductor_core.errors import BadInput, InspectorError, StoreError, advice
 from conductor_core.formats import run_word, seconds, step_word, tool_outcome
@@ -25,7 +26,6 @@ from conductor_core.run.costs import IN_WORDS, Cost, basis, cost_of_call, cost_s
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import Approval, RunTrace, StepTrace, apply, begin
 from conductor_core.run.values import Path, PoolInfo, label, round_name
-from conductor_core.settings import Settings
 from conductor_core.text import plain
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 
@@ -285,8 +285,8 @@ def summary(trace: RunTrace) -> str:
         why = f": {one_line(trace.error, 1000)}"
     elif trace.status == "cancelled" and trace.ended_by:
         why = f" by {one_line(trace.ended_by.in_words, 80)}"
-    elif trace.status in INCOMPLETE:
-        why = f": {why_no_answer(trace)}"
+    elif trace.status in INCOMPLETE and trace.last is not None:
+        why = f": {_ending_words(trace.last)}"
     return f"run {trace.run_id} · {run_word(trace.status)}{why} · {seconds(trace.duration_ms)} · {spent}{simulated}"
 
 
@@ -406,35 +406,22 @@ def how_ended(step: StepTrace) -> str:
     """Says how the answer of ``step`` ended, unless it is whole, and who gave it, if another worker did."""
     parts = [f"by {one_line(step.answered_by, 40)}"] if step.answered_by else []
     if step.ending != "completed":
-        parts.append(_ending_words(step.ending, step))
+        parts.append(_ending_words(step))
     return " · ".join(parts)
 
 
-def _ending_words(ending: Ending, step: StepTrace | None) -> str:
+def _ending_words(step: StepTrace) -> str:
     """Says how an answer ended, and what was said or called in its place."""
-    if step is None:
-        return ENDINGS_IN_WORDS[ending]
     said = f": {one_line(step.refusal, 1000)}" if step.refusal else ""
     called = ", ".join(f"{one_line(tool.name, 80)}({one_line(tool.arguments, 400)})" for tool in step.tool_calls)
-    return f"{ENDINGS_IN_WORDS[ending]}{said}{f'; it called {called}, and nothing was called' if called else ''}"
-
-
-def why_no_answer(trace: RunTrace) -> str:
-    """Says how the last answer of a run ended; empty if it is whole, or if there are no steps."""
-    last = trace.last
-    return "" if last is None or last.ending == "completed" else _ending_words(last.ending, last)
+    return f"{ENDINGS_IN_WORDS[step.ending]}{said}{f'; it called {called}, and nothing was called' if called else ''}"
 
 
 # Carrying out runs: who would not answer, what is shown until they end, and what a signal does meanwhile.
 
 
 def ready(
-    request: RunRequest,
-    settings: Settings,
-    *,
-    only_answering: bool = False,
-    quiet: bool,
-    agents: Collection[str] | None = None,
+    request: RunRequest, given: Options, *, only_answering: bool = False, agents: Collection[str] | None = None
 ) -> RunRequest:
     """Returns ``request``; if ``only_answering``, without the workers that would not answer.
 
@@ -451,8 +438,8 @@ def ready(
     # Imported when used: commands that only show runs do without.
     from conductor_core.engine.pools import read_specs
 
-    pool = settings.pool if request.pool is None else request.pool
-    offered = pool.workers if isinstance(pool, PoolInfo) else read_specs(pool, settings)
+    pool = given.settings.pool if request.pool is None else request.pool
+    offered = pool.workers if isinstance(pool, PoolInfo) else read_specs(pool, given.settings)
     specs = [spec for spec in offered if spec.name not in request.excluded and (anybody or spec.name in agents)]
     if request.plan_only:
         specs = []
@@ -462,53 +449,24 @@ def ready(
     # Imported here so that a run that asks nobody over a network loads no clients.
     from conductor_core.engine.preflight import preflight
 
-    found = preflight(needed, specs, request.limits, settings, request.task)
+    found = preflight(needed, specs, request.limits, given.settings, request.task)
     if found.impossible is not None:
         raise BadInput(found.impossible)
     leaving_out = only_answering and found.some_worker
-    if not quiet:
-        for part in found.failing:
-            print(f"warning: {one_line(part.detail, 400)}", file=sys.stderr)
-        if found.failing_workers and found.some_worker and not (only_answering or planned):
-            # Only `run` lets a Conductor choose among workers, and it has the option.
-            print("note: the plan may ask them all the same; --only-what-answers leaves them out", file=sys.stderr)
-        # A batch whose budget cannot see a part is refused elsewhere, because nobody watches its many runs.
-        asked = found.of_those_that_answer if leaving_out else found
-        if asked.budget_warning is not None and request.task:
-            print(f"warning: {one_line(asked.budget_warning, 600)}", file=sys.stderr)
+    given.say(*(f"warning: {one_line(part.detail, 400)}" for part in found.failing))
+    if found.failing_workers and found.some_worker and not (only_answering or planned):
+        # Only `run` lets a Conductor choose among workers, and it has the option.
+        given.say("note: the plan may ask them all the same; --only-what-answers leaves them out")
+    # A batch whose budget cannot see a part is refused elsewhere, because nobody watches its many runs.
+    asked = found.of_those_that_answer if leaving_out else found
+    if asked.budget_warning is not None and request.task:
+        given.say(f"warning: {one_line(asked.budget_warning, 600)}")
     if not only_answering or not found.failing_workers:
         return request
     if not leaving_out:
         raise BadInput("--only-what-answers: no worker answers, see above; start a server or take another pool")
-    if not quiet:
-        print(f"left out: {one_line(', '.join(found.failing_workers), 400)}", file=sys.stderr, flush=True)
+    given.say(f"left out: {one_line(', '.join(found.failing_workers), 400)}")
     return request.model_copy(update={"excluded": (*request.excluded, *found.failing_workers)})
-
-
-@contextmanager
-def opened_engine(store: "Store", settings: Settings, *, serves: bool = False) -> "Iterator[EngineHost]":
-    """Opens the engine, which writes to ``store``. On closing it cancels what still runs. Raises: StoreError.
-
-    ``serves``: nobody waits for its results, and it goes on with every run about which somebody decides.
-    """
-    if store.refusal is not None:
-        raise store.refusal
-    from conductor_core.engine.host import EngineHost
-
-    traces = None
-    if settings.otlp_endpoint is not None:
-        from conductor_core.export.otel import open_traces, watched
-
-        traces = open_traces(settings, lambda run_id: [stored.event for stored in store.events(run_id)])
-        host = EngineHost(watched(store.log, traces), settings, store, awaited=not serves, carries_on_all=serves)
-    else:
-        host = EngineHost(store.log, settings, store, awaited=not serves, carries_on_all=serves)
-    try:
-        yield host
-    finally:
-        host.close()
-        if traces is not None and (lost := traces.close()):
-            print(f"warning: {one_line(lost, 400)}", file=sys.stderr)
 
 
 class RunStopped(InspectorError):
@@ -605,7 +563,7 @@ def print_outcome(trace: RunTrace, view: ProgressView, *, as_json: bool) -> None
 
 
 async def all_ended(
-    host: "EngineHost", run_ids: Sequence[str], what: str, *, quiet: bool
+    host: "EngineHost", run_ids: Sequence[str], what: str, given: Options
 ) -> tuple[list[RunTrace], int]:
     """Waits for all runs. Ctrl-C or SIGTERM cancels those that have not ended.
 
@@ -621,8 +579,7 @@ async def all_ended(
     def on_done(_: object) -> None:
         nonlocal done
         done += 1
-        if not quiet:
-            print(f"{done} of {len(run_ids)} {what}", file=sys.stderr, flush=True)
+        given.say(f"{done} of {len(run_ids)} {what}")
 
     with ThreadPoolExecutor(len(run_ids), what) as threads, stopping(cancel) as stopped_by:
         waiting = [loop.run_in_executor(threads, host.wait, run_id) for run_id in run_ids]
@@ -630,6 +587,18 @@ async def all_ended(
             each.add_done_callback(on_done)
         traces = await asyncio.gather(*waiting)
     return list(traces), stopped_by[0] if stopped_by else 0
+
+
+class Stoppable(Protocol):
+    def run(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+async def until_stopped(work: Stoppable) -> int:
+    """Returns when the work is done, or was stopped by Ctrl-C or SIGTERM: the exit code of that signal, else 0."""
+    with stopping(work.stop) as stopped_by:
+        await asyncio.to_thread(work.run)
+    return stopped_by[0] if stopped_by else 0
 
 
 # Signals.

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +15,10 @@ import typer
 from pydantic import ValidationError
 
 from conductor_core import __version__
-from conductor_core.analysis.decision_page import record_text
-from conductor_core.analysis.decision_record import decision_record
-from conductor_core.cli import inputs, options
-from conductor_core.cli.inputs import database_path, existing_database, existing_store
+from conductor_core.analysis.decision_record import decision_record, record_text
+from conductor_core.cli import options
 from conductor_core.cli.log_search import Since, Until
+from conductor_core.cli.output import pages_of_runs
 from conductor_core.cli.progress import terminal_bar
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.files import expand_path
@@ -61,19 +60,17 @@ def verify_record(
     ] = None,
     public_keys: PublicKeys = None,
     anchors: Anchors = None,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
-    settings = inputs.read_settings()
     try:
         keys, run_id = given_keys(public_keys or ()), None
         if target is not None and is_bundle(Path(target)):
-            keys = keys or [_own_key(existing_database(db, settings), settings)]
+            keys = keys or [_own_key(given.existing_database, given.settings)]
             report = checks.verify(Path(target), keys, anchors or (), Ticker())
         else:
-            path = existing_database(db, settings)
-            vault = Privacy.of(settings).vault(path)
-            used, _, report = check_with_own(path, _places(path, settings), vault, Ticker(), keys, anchors or ())
+            path = given.existing_database
+            vault = Privacy.of(given.settings).vault(path)
+            used, _, report = check_with_own(path, _places(path, given.settings), vault, Ticker(), keys, anchors or ())
             keys = list(used)
             with closing(open_database(path)) as connection:
                 run_id = None if target is None else _resolved(connection, target)
@@ -86,8 +83,8 @@ def verify_record(
         shown["notes"].append(
             "the public key is this machine's own: whoever controls this machine could have changed it"
         )
-    checks.show(shown, as_json=as_json)
-    return checks.exit_code(shown, plain=as_json)
+    checks.show(shown, as_json=given.as_json)
+    return checks.exit_code(shown, plain=given.as_json)
 
 
 verify_record.__doc__ = (
@@ -116,15 +113,14 @@ def record(
     run_id: Annotated[str, typer.Argument(metavar="RUN_ID", help="One run, or its beginning. Else all.")] = "",
     public_keys: PublicKeys = None,
     anchors: Anchors = None,
-    db: options.Db = None,
+    given: options.Db = options.NONE,
 ) -> int:
     """Exit codes: as those of verify."""
     proven = checks.Proven(run_id)
     try:
         if not is_bundle(bundle):
             raise BadInput(f"{bundle} is not an exported bundle")
-        settings = inputs.read_settings()
-        keys = given_keys(public_keys or ()) or [_own_key(database_path(db, settings), settings)]
+        keys = given_keys(public_keys or ()) or [_own_key(given.database, given.settings)]
         shown = checks.document(checks.verify(bundle, keys, anchors or (), Ticker(), proven), None, keys)
     except _ERRORS as error:
         raise BadInput(error_text(error)) from error
@@ -179,7 +175,7 @@ def export(
     batch: Annotated[str | None, typer.Option(metavar="ID", help="Only runs of this batch.")] = None,
     since: Since = None,
     until: Until = None,
-    db: options.Db = None,
+    given: options.Db = options.NONE,
 ) -> int:
     """One zip file holds exact events, proofs, checkpoint, verifier, images, and a decision record of each run.
 
@@ -188,16 +184,19 @@ def export(
     if bool(run_ids) + every + any((search, status, batch, since, until)) != 1:
         raise BadInput("give RUN_IDs, or filters (--search, --status, --batch, --since, --until), or --all")
     target = expand_path(out).absolute()
-    path = existing_database(db, inputs.read_settings())
+    path = given.existing_database
     if target.exists() or target.is_symlink():
         raise BadInput(f"{target} is there already: an export overwrites nothing, name another file")
     if not target.parent.is_dir():
         raise BadInput(f"{target.parent} is not a folder")
-    with closing(store_of(path, inputs.read_settings())) as store:
+    with closing(store_of(path, given.settings)) as store:
         if run_ids:
             chosen = list(dict.fromkeys(store.resolve(run_id) for run_id in run_ids))
         else:
-            chosen = list(_found(store, search, status, batch, since, until))
+            before = None if until is None else store.cursor_at(until)
+            found = pages_of_runs(store, before, search=search, status=status, batch=batch)
+            young = takewhile(lambda run: not (since and run.created_at_utc and run.created_at_utc < since), found)
+            chosen = [run.run_id for run in young if run.status != ERASED]
         if not chosen:
             raise BadInput("no run fits: nothing is exported")
         with terminal_bar("writing records") as notify:
@@ -211,31 +210,6 @@ def export(
         print(f"note: {UNBOUND_WORDS}", file=sys.stderr)
     print(f"{done.path}: {counted(done.runs, 'run')}, {done.size:,} bytes; key fingerprint {done.key.fingerprint}")
     return 0
-
-
-def _found(
-    store: Store,
-    text: str | None,
-    status: str | None,
-    batch: str | None,
-    since: datetime | None,
-    until: datetime | None,
-) -> Iterator[str]:
-    """Yields the runs that the filters find, from the newest on."""
-    before = None if until is None else store.cursor_at(until)
-    while True:
-        found = store.runs(_PAGE_RUNS, before, text, status, batch=batch)
-        for each in found:
-            if since is not None and each.created_at_utc is not None and each.created_at_utc < since:
-                return
-            if each.status != ERASED:
-                yield each.run_id
-        if len(found) < _PAGE_RUNS:
-            return
-        before = found[-1].sequence
-
-
-_PAGE_RUNS = 500
 
 
 def verifier(
@@ -258,16 +232,15 @@ def verifier(
 
 def key(
     rotate: Annotated[bool, typer.Option("--rotate", help="First replace the key, on record.")] = False,
-    db: options.Db = None,
+    given: options.Db = options.NONE,
 ) -> int:
     """It is made if there is none."""
-    settings = inputs.read_settings()
     if rotate:
-        with closing(store_of(database_path(db, settings), settings)) as store:
+        with closing(store_of(given.database, given.settings)) as store:
             public = store.rotate_key(local_caller("cli"))
     else:
-        path = existing_database(db, settings)
-        places = _places(path, settings)
+        path = given.existing_database
+        places = _places(path, given.settings)
         public = public_key(path, places) or _made_key(path, places)
     print(f"{public.line}\n{FINGERPRINT}{public.fingerprint}")
     return 0
@@ -309,13 +282,12 @@ def anchor(
             "write.",
         ),
     ] = None,
-    db: options.Db = None,
+    given: options.Db = options.NONE,
 ) -> int:
-    settings = inputs.read_settings()
-    database = existing_database(db, settings)
+    database = given.existing_database
     if to is not None:
-        _choose(database, to, settings)
-    with existing_store(db) as store:
+        _choose(database, to, given.settings)
+    with given.existing_store() as store:
         if store.refusal is None:
             store.publish()
         for line in _said(store, database):

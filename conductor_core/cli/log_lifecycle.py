@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from conductor_core.cli import inputs, options
-from conductor_core.cli.inputs import database_path, existing_store
-from conductor_core.cli.output import print_json
+from conductor_core.cli import options
+from conductor_core.cli.options import Options
+from conductor_core.cli.output import pages_of_runs, print_json
 from conductor_core.errors import BadInput, StoreError, UnknownRun
 from conductor_core.files import expand_path
 from conductor_core.formats import run_word
@@ -29,7 +29,7 @@ from storage.evidence.checking import CheckedLog, check_own_log
 from storage.evidence.history import CLASSES, Finding, counted
 from storage.evidence.verifier import Ticker, printable
 from storage.privacy import Privacy
-from storage.records import ERASED, RunSummary
+from storage.records import ERASED
 from storage.store import Store, store_of
 
 _MOST_NAMED = 5
@@ -40,11 +40,10 @@ _MOST_NAMED = 5
 
 def backup_database(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The new file; nothing is overwritten.")],
-    db: options.Db = None,
+    given: options.Db = options.NONE,
 ) -> int:
     """Exit codes: 0 nothing was found, 2 bad input, 10 to 23 as of verify."""
-    settings = inputs.read_settings()
-    database = database_path(db, settings)
+    settings, database = given.settings, given.database
     target = expand_path(str(path)).absolute()
     off_record = _record_backup(database, settings) if database.is_file() and not target.exists() else None
     places = places_of(database, settings.anchor, settings.signing_key)
@@ -102,16 +101,15 @@ def restore_database(
         bool, typer.Option("--replace", help="Keep a database that is there under another name.")
     ] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Restore also a backup that has findings.")] = False,
-    db: options.Db = None,
+    given: options.Db = options.NONE,
 ) -> int:
     """Exit codes: 0 nothing was found, 2 bad input, 10 to 23 as of verify."""
-    if to and db:
+    if to and given.db:
         raise BadInput("TO and --db both name a database: give only one of them")
-    settings = inputs.read_settings()
-    named = to is not None and "://" not in to
-    target = expand_path(to or "").absolute() if named else database_path(to or db, settings)
+    of_url = Options(db=to or given.db)
+    target = of_url.database if to is None or "://" in to else expand_path(to).absolute()
     source = expand_path(str(backup)).absolute()
-    done = restore(source, target, settings, Ticker(), replace=replace, anyway=anyway)
+    done = restore(source, target, given.settings, Ticker(), replace=replace, anyway=anyway)
     held = f"{counted(done.runs, 'run')}, {counted(done.events, 'event')}"
     print(f"{done.path}: {held}; {_verdict(done.checked, done.findings)}")
     for note in _notes(done):
@@ -179,28 +177,25 @@ def _notes(done: Restored) -> Iterator[str]:
 
 LEAST_DAYS = 184
 """Six months, for which the EU AI Act wants the logs of a high-risk system kept (articles 19 and 26)."""
-_PAGE_RUNS = 200
 RunIds = Annotated[list[str], typer.Argument(metavar="RUN_ID", help="A whole id.")]
 
 
-def erase(run_ids: RunIds, db: options.Db = None, as_json: options.AsJson = False) -> int:
-    settings = inputs.read_settings()
-    with existing_store(db) as store:
+def erase(run_ids: RunIds, given: options.DbJson = options.NONE) -> int:
+    with given.existing_store() as store:
         _require(store, run_ids, "erase")
-        return _erase(store, run_ids, settings, as_json=as_json)
+        return _erase(store, run_ids, given)
 
 
 def hold(
     run_ids: RunIds,
     release: Annotated[bool, typer.Option("--release", help="Allow it again.")] = False,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
-    with existing_store(db) as store:
+    with given.existing_store() as store:
         _require(store, run_ids, "hold")
         run_ids = list(dict.fromkeys(run_ids))
         store.hold(run_ids, local_caller("cli"), held=not release)
-    if as_json:
+    if given.as_json:
         print_json({"held": [] if release else run_ids, "released": run_ids if release else []}, indent=None)
         return 0
     said = "released: it can be deleted and erased" if release else "held: nobody can delete or erase it"
@@ -210,7 +205,7 @@ def hold(
 
 def _require(store: Store, run_ids: Sequence[str], command: str) -> None:
     """Raises: UnknownRun for an id that no run has."""
-    known = {run.run_id for run in _all(store)}
+    known = {run.run_id for run in pages_of_runs(store)}
     if unknown := [run_id for run_id in run_ids if run_id not in known]:
         raise UnknownRun(f"unknown run {unknown[0]!r}; {command} needs whole ids")
 
@@ -218,28 +213,26 @@ def _require(store: Store, run_ids: Sequence[str], command: str) -> None:
 def retain(
     days: Annotated[int, typer.Option(help=f"At least {LEAST_DAYS}, which is six months.")],
     erase_them: Annotated[bool, typer.Option("--erase", help="Erase them. Without this they are only listed.")] = False,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
     if days < LEAST_DAYS:
         raise BadInput(f"--days {days} is less than six months: runs are kept at least {LEAST_DAYS} days")
-    settings = inputs.read_settings()
     before = datetime.now(UTC) - timedelta(days=days)
-    with existing_store(db) as store:
-        there = _all(store)
+    with given.existing_store() as store:
+        there = list(pages_of_runs(store))
         # Of any age: their text was to go already.
         broken_off = store.unfinished([run.run_id for run in there if run.status == ERASED])
         kept = (run for run in there if run.status != ERASED)
         due = {run.run_id for run in kept if run.created_at_utc is not None and run.created_at_utc < before}
         old = [run for run in there if run.run_id in due | broken_off]
         none_due = f"no run is older than {counted(days, 'day')}"
-        if erase_them and not old and not as_json:
+        if erase_them and not old and not given.as_json:
             print(f"{none_due}: nothing was erased")
             return 0
         if erase_them:
-            return _erase(store, [run.run_id for run in old], settings, as_json=as_json)
+            return _erase(store, [run.run_id for run in old], given)
         held = store.held([run.run_id for run in old if run.run_id not in broken_off])
-        if as_json:
+        if given.as_json:
             stay = [run.run_id for run in old if run.run_id in held]
             would_erase = [run.run_id for run in old if run.run_id not in held]
             print_json({"would_erase": would_erase, "held": stay}, indent=None)
@@ -255,16 +248,7 @@ def retain(
         return 0
 
 
-def _all(store: Store) -> list[RunSummary]:
-    found: list[RunSummary] = []
-    before: int | None = None
-    while page := store.runs(limit=_PAGE_RUNS, before=before):
-        found += page
-        before = page[-1].sequence
-    return found
-
-
-def _erase(store: Store, run_ids: Sequence[str], settings: Settings, *, as_json: bool) -> int:
+def _erase(store: Store, run_ids: Sequence[str], given: Options) -> int:
     copies = _copies(store, run_ids)
     if run_ids:
         print(f"erasing {counted(len(run_ids), 'run')}; the database is then rewritten", file=sys.stderr)
@@ -272,10 +256,10 @@ def _erase(store: Store, run_ids: Sequence[str], settings: Settings, *, as_json:
 
     def forget(run_id: str) -> None:
         nonlocal edits
-        edits += remove_edits(settings.data_folder, run_id)
+        edits += remove_edits(given.settings.data_folder, run_id)
 
     done = store.erase(run_ids, local_caller("cli"), forget)
-    if as_json:
+    if given.as_json:
         document = {"erased": done.run_ids, "refused": done.refused, "copies": copies, "kept_edits": edits}
         print_json(document | {"keyless": done.keyless}, indent=None)
         return 1 if done.refused else 0
@@ -295,7 +279,7 @@ def _erase(store: Store, run_ids: Sequence[str], settings: Settings, *, as_json:
 def _copies(store: Store, run_ids: Sequence[str]) -> dict[str, list[str]]:
     """Returns the re-runs of each run, and the runs that were imported from a file of it, where there are any."""
     copies = {run_id: store.copies(run_id) for run_id in run_ids}
-    for run in _all(store) if run_ids else ():
+    for run in pages_of_runs(store) if run_ids else ():
         if run.imported and run.status != ERASED:
             with suppress(RunUnreadable):
                 imported = store.created(run.run_id).imported

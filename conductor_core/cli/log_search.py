@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
@@ -15,8 +16,6 @@ from pydantic import BaseModel
 from conductor_core.analysis import shadow as figures
 from conductor_core.analysis.intervals import Estimate
 from conductor_core.cli import options
-from conductor_core.cli.inputs import existing_store, read_settings
-from conductor_core.cli.main import with_options
 from conductor_core.cli.output import one_line, print_json
 from conductor_core.cli.progress import terminal_bar
 from conductor_core.errors import BadInput
@@ -49,7 +48,6 @@ def _usd_bound(typed: str) -> float:
 
 
 def _text(typed: str) -> str:
-    """Reads a text. Raises: BadInput if it is no Unicode."""
     try:
         typed.encode()
     except UnicodeEncodeError:
@@ -99,60 +97,58 @@ Until = Annotated[
 ]
 
 
-def _filtered(command: Callable[..., int]) -> Callable[..., int]:
-    """Gives a command that takes ``only``, which makes the filters once a store is open, their options."""
-    text = {
-        kind: Annotated[
-            str | None,
-            typer.Option(f"--{kind}", metavar="X", parser=_text, help=f"Only runs with this {word}; {ANY}: any."),
-        ]
-        for kind, word in KINDS.items()
-    }
-    others = {
-        "since": Since,
-        "until": Until,
-        "least_usd": Annotated[float | None, typer.Option("--least-usd", metavar="X", parser=_usd_bound)],
-        "most_usd": Annotated[float | None, typer.Option("--most-usd", metavar="X", parser=_usd_bound)],
-        "run": Annotated[str | None, typer.Option("--run", metavar="RUN_ID", parser=_text)],
-    }
-
-    def with_filters(**given: Any) -> int:
-        values = {kind: value for kind in text if (value := given.pop(kind)) is not None}
-        of = {name: given.pop(name) for name in others}
-
-        def only(store: Store) -> Filters:
-            return Filters(
-                values=values,
-                since_utc=of["since"],
-                until_utc=of["until"],
-                least_usd=of["least_usd"],
-                most_usd=of["most_usd"],
-                run_id=None if of["run"] is None else store.resolve(of["run"]),
-            )
-
-        return command(only=only, **given)
-
-    return with_options(command, with_filters, text | others, without="only")
+def _kind(kind: str) -> Any:
+    help_ = f"Only runs with this {KINDS[kind]}; {ANY}: any."
+    return typer.Option(f"--{kind}", metavar="X", parser=_text, help=help_)
 
 
-Only = Callable[[Store], Filters]
+@dataclass(frozen=True)
+class Filtered(options.Options):
+    """The options that choose among runs: one for each kind of ``KINDS``, and bounds."""
+
+    actor: Annotated[str | None, _kind("actor")] = None
+    agent: Annotated[str | None, _kind("agent")] = None
+    provider: Annotated[str | None, _kind("provider")] = None
+    host: Annotated[str | None, _kind("host")] = None
+    status: Annotated[str | None, _kind("status")] = None
+    topology: Annotated[str | None, _kind("topology")] = None
+    edited: Annotated[str | None, _kind("edited")] = None
+    approval: Annotated[str | None, _kind("approval")] = None
+    workers: Annotated[str | None, _kind("workers")] = None
+    failure: Annotated[str | None, _kind("failure")] = None
+    origin: Annotated[str | None, _kind("origin")] = None
+    since: Since = None
+    until: Until = None
+    least_usd: Annotated[float | None, typer.Option("--least-usd", metavar="X", parser=_usd_bound)] = None
+    most_usd: Annotated[float | None, typer.Option("--most-usd", metavar="X", parser=_usd_bound)] = None
+    run: Annotated[str | None, typer.Option("--run", metavar="RUN_ID", parser=_text)] = None
+
+    def filters(self, store: Store) -> Filters:
+        return Filters(
+            values={kind: value for kind in KINDS if (value := getattr(self, kind)) is not None},
+            since_utc=self.since,
+            until_utc=self.until,
+            least_usd=self.least_usd,
+            most_usd=self.most_usd,
+            run_id=None if self.run is None else store.resolve(self.run),
+        )
+
+    @contextmanager
+    def indexed(self, *, rebuild: bool = False) -> Iterator[Store]:
+        """Opens the store, and brings its index up to date. Raises: BadInput, StoreError."""
+        with self.existing_store() as store:
+            with terminal_bar("indexing events") as notify:
+                if rebuild:
+                    store.search.rebuild(notify)
+                elif store.refusal is None:
+                    store.search.catch_up(notify)
+            yield store
 
 
-@contextmanager
-def _indexed(db: str | None, *, rebuild: bool = False) -> Iterator[Store]:
-    """Opens the store, and brings its index up to date. Raises: BadInput, StoreError."""
-    with existing_store(db) as store:
-        with terminal_bar("indexing events") as notify:
-            if rebuild:
-                store.search.rebuild(notify)
-            elif store.refusal is None:
-                store.search.catch_up(notify)
-        yield store
+OfRuns = Annotated[Filtered, "db", "as_json", *KINDS, "since", "until", "least_usd", "most_usd", "run"]
 
 
-@_filtered
 def search(
-    only: Only,
     words: Words = None,
     field: Annotated[
         str | None,
@@ -166,12 +162,11 @@ def search(
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the search index again from the events.")] = False,
     limit: Limit = 20,
     before: Before = None,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: OfRuns = Filtered(),
 ) -> int:
     """All WORDS must occur; "in quotation marks" is a phrase, and a word may end in *."""
-    with _indexed(db, rebuild=rebuild) as store:
-        typed, asked, found = " ".join(words or ()), only(store), store.search
+    with given.indexed(rebuild=rebuild) as store:
+        typed, asked, found = " ".join(words or ()), given.filters(store), store.search
         count, lag = found.count(typed, asked, field), found.lag()
         if not typed.strip():
             if field is not None:
@@ -199,7 +194,7 @@ def search(
         lines.append(
             f"{least}{texts}{counted(count.runs, 'run')}{f'; continue with --before {before}' if before else ''}"
         )
-    return _print(document | {"count": counts}, lines, lag, as_json=as_json)
+    return _print(document | {"count": counts}, lines, given, lag)
 
 
 def _keep_search(store: Store, typed: str, filters: Iterable[str], what: str, seen: Iterable[str] = ()) -> None:
@@ -238,18 +233,15 @@ def _hit_lines(hit: Hit) -> list[str]:
     ]
 
 
-@_filtered
 def ledger(
-    only: Only,
     words: Words = None,
     list_calls: Annotated[bool, typer.Option("--calls", help="List the calls, not only the servers.")] = False,
     limit: Limit = 20,
     before: Before = None,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: OfRuns = Filtered(),
 ) -> int:
-    with _indexed(db) as store:
-        typed, asked = " ".join(words or ()), only(store)
+    with given.indexed() as store:
+        typed, asked = " ".join(words or ()), given.filters(store)
         with terminal_bar("reading the events of runs") as notify:
             found = store.search.receivers(typed, asked, notify)
         if typed.strip():
@@ -280,7 +272,7 @@ def ledger(
             ]
             lines += [f"continue with --before {before}"] if before is not None else []
         lag = store.search.lag()
-    return _print(document, lines, lag, as_json=as_json)
+    return _print(document, lines, given, lag)
 
 
 def received(
@@ -292,10 +284,9 @@ def received(
     since: Since = None,
     until: Until = None,
     imported: Annotated[bool, typer.Option("--imported", help="Also say what the files of imported runs say.")] = False,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
-    with existing_store(db) as store:
+    with given.existing_store() as store:
         with terminal_bar("reading runs") as notify:
             receipt = store.search.receipt(provider, text, since, until, notify, imported=imported)
         period = [name for name, day in (("since", since), ("until", until)) if day is not None]
@@ -305,25 +296,22 @@ def received(
         lines += [f"  run {at.run_id} {at.at_utc:%Y-%m-%d %H:%M} {at.in_words}" for at in receipt.received]
         lines += ["It rests on:", *(f"  {each}" for each in receipt.rests_on)]
         lines += ["Not seen:", *(f"  {each}" for each in receipt.not_seen)]
-    return _print(receipt.model_dump(mode="json") | said, lines, as_json=as_json)
+    return _print(receipt.model_dump(mode="json") | said, lines, given)
 
 
-@_filtered
-def spending(only: Only, db: options.Db = None, as_json: options.AsJson = False) -> int:
-    with _indexed(db) as store:
-        rows, lag = store.search.spending(only(store)), store.search.lag()
+def spending(given: OfRuns = Filtered()) -> int:
+    with given.indexed() as store:
+        rows, lag = store.search.spending(given.filters(store)), store.search.lag()
     lines = [
         f"{row.day}  {row.agent:20}  {one_line(row.person, 30):30}  {row.calls:6,} calls  {row.tokens:10,} tokens  "
         + ("simulated" if row.simulated else f"${row.known_usd:.4f}")
         + (f" and {counted(row.unpriced, 'call')} of unknown cost" if row.unpriced and not row.simulated else "")
         for row in rows
     ]
-    return _print({"spending": _plain(rows)}, lines or ["no calls"], lag, as_json=as_json)
+    return _print({"spending": _plain(rows)}, lines or ["no calls"], given, lag)
 
 
-@_filtered
 def failures(
-    only: Only,
     by: Annotated[By, typer.Option(help="Count requests by this.", show_choices=True)] = "kind",
     purpose: Annotated[
         str,
@@ -333,13 +321,12 @@ def failures(
             help=f"Only runs of this purpose, such as shadow; {ASKED}: what clients and people asked for; {ANY}: any.",
         ),
     ] = ASKED,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: OfRuns = Filtered(),
 ) -> int:
     """A request counts once in each kind that it has: failed, limited, empty, refused, looping, corrected."""
-    with _indexed(db) as store:
+    with given.indexed() as store:
         narrowed = Narrowed(purpose=purpose)
-        with store.search.catalogue(only(store), narrowed) as catalogue:
+        with store.search.catalogue(given.filters(store), narrowed) as catalogue:
             counts, rows = catalogue.counts(by), catalogue.by_code()
         lag = store.search.lag()
     lines = []
@@ -354,17 +341,17 @@ def failures(
         lines.append(f"{row.code} ({row.kind}): {counted(row.times, 'time')} in {counted(row.runs, 'run')}{last}")
         lines += [f"    {one_line(task, _LINE)}" for task in row.tasks]
     document = {"by": by, "counts": _plain(counts), "failures": _plain(rows)}
-    return _print(document, lines or ["no failures"], lag, as_json=as_json)
+    return _print(document, lines or ["no failures"], given, lag)
 
 
-def shadow(since: Since = None, db: options.Db = None, as_json: options.AsJson = False) -> int:
+def shadow(since: Since = None, given: options.DbJson = options.NONE) -> int:
     """Forwarded requests are those of conductor serve --pass-through. Each figure has its 95 % interval."""
     from conductor_core.serving.counts import losses
 
-    lost = losses(read_settings().data_folder)
-    with existing_store(db) as store:
+    lost = losses(given.settings.data_folder)
+    with given.existing_store() as store:
         traffic = store.shadow_traffic.read(since)
-    return _print(figures.whole_document(traffic) | {"lost": lost}, _shadow_lines(traffic, lost), as_json=as_json)
+    return _print(figures.whole_document(traffic) | {"lost": lost}, _shadow_lines(traffic, lost), given)
 
 
 def _shadow_lines(traffic: figures.Traffic, lost: Iterable[str]) -> list[str]:
@@ -424,9 +411,9 @@ def _plain(models: Iterable[BaseModel]) -> list[dict[str, Any]]:
     return [model.model_dump(mode="json") for model in models]
 
 
-def _print(document: dict[str, Any], lines: Iterable[str], lag: Lag | None = None, *, as_json: bool) -> int:
+def _print(document: dict[str, Any], lines: Iterable[str], given: options.Options, lag: Lag | None = None) -> int:
     """``lag``: what an answer by the index leaves out; it is said with it. Returns the exit code."""
-    if as_json:
+    if given.as_json:
         if lag is not None:
             left_out = {"ended": lag.runs, "running": lag.running, "encrypted": lag.encrypted, "damaged": lag.damaged}
             document = document | {"not_searched": left_out}
@@ -461,11 +448,10 @@ def access(
     until: Until = None,
     limit: Limit = 20,
     before: Before = None,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
     """It shows no content of a run, and reading it is not logged. The words of a search are kept as keyed digests."""
-    with existing_store(db) as store:
+    with given.existing_store() as store:
         words = () if searched is None else store.access_log.digests(searched)
         if searched is not None and not words:
             raise BadInput(f"--searched {searched[:40]!r} has no word")
@@ -478,7 +464,7 @@ def access(
     lines = [_access_line(record) for record in page.records] or ["no such entries"]
     lines += [] if page.before is None else [f"continue with --before {page.before}"]
     document = {"looks": [_access_document(record) for record in page.records], "before": page.before}
-    return _print(document, lines, as_json=as_json)
+    return _print(document, lines, given)
 
 
 def _access_document(record: AccessRecord) -> dict[str, Any]:

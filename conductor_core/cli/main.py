@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -179,37 +179,38 @@ COMMANDS: Mapping[str, tuple[str, str] | Group] = {
 """For each name: where the command is, and what it does. Its help goes on with the docstring of the function."""
 
 
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+def _typed(command: Callable[..., int], common: Sequence[str]) -> Callable[..., int]:
+    """Returns the command as typer reads it: its parameter ``given`` is the shared options that its annotation names.
 
-
-def with_options(
-    command: Callable[..., int], run: Callable[..., int], options: Mapping[str, Any], without: str = ""
-) -> Callable[..., int]:
-    """Returns ``run`` with the name, the help and the parameters of ``command`` but ``without``, and further ones.
-
-    ``options``: their types, as typer reads them; None is not given.
+    It takes, and ignores, those of the ``common`` options that it lacks: a script can give the same ones to each.
     """
-    kept = [each for each in inspect.signature(command).parameters.values() if each.name != without]
-    added = [inspect.Parameter(name, _KEYWORD, default=None, annotation=of) for name, of in options.items()]
-    run = wraps(command)(run)
+    own = dict(inspect.signature(command).parameters)
+    shared = own.pop("given", None)
+    of: Any = None
+    names: list[str] = []
+    if shared is not None:
+        of, *names = get_args(shared.annotation)
+    types = get_type_hints(of, include_extras=True) if of else {}
+
+    @wraps(command)
+    def run(**typed: Any) -> int:
+        given = {"given": of(**{name: typed[name] for name in names})} if of else {}
+        return command(**{name: typed[name] for name in own}, **given)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [each.replace(kind=kind) for each in own.values()]
+    parameters += [inspect.Parameter(each, kind, default=getattr(of, each), annotation=types[each]) for each in names]
+    for name in common:
+        if name not in own and name not in names:
+            hidden = Annotated[str | None, typer.Option(f"--{name}", hidden=True)]
+            parameters.append(inspect.Parameter(name, kind, default=None, annotation=hidden))
     # typer reads both.
-    run.__signature__ = inspect.Signature([each.replace(kind=_KEYWORD) for each in (*kept, *added)])  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in (*kept, *added)}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
 
 
-def _with_common(command: Callable[..., int]) -> Callable[..., int]:
-    """Lets a command take, and ignore, the common options that it lacks: a script can give the same ones to each."""
-    lacks = [name for name in ("conductor", "pool", "db") if name not in inspect.signature(command).parameters]
-
-    def run(**given: Any) -> int:
-        return command(**{name: value for name, value in given.items() if name not in lacks})
-
-    return with_options(
-        command, run, {name: Annotated[str | None, typer.Option(f"--{name}", hidden=True)] for name in lacks}
-    )
-
-
+_COMMON = ("conductor", "pool", "db")
 _HAVE_THEIR_OWN = ("ui", "log_evidence", "log_lifecycle", "log_search")
 
 
@@ -236,9 +237,8 @@ class LazyGroup(TyperGroup):
         module, function = place.split(":")
         command = getattr(import_module(f"conductor_core.cli.{module}"), function)
         one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        if module not in _HAVE_THEIR_OWN:
-            command = _with_common(command)
-        one.command(name, help=f"{line}\n\n{inspect.getdoc(command) or ''}")(command)
+        typed = _typed(command, () if module in _HAVE_THEIR_OWN else _COMMON)
+        one.command(name, help=f"{line}\n\n{inspect.getdoc(command) or ''}")(typed)
         return get_command(one)
 
 
@@ -275,7 +275,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command: 0 done, 1 the run failed, 2 bad input, 130 or 143 stopped by a signal."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     only_for_owner()
-    _open_what_is_closed()
+    # The caller may have closed these. Without them Python prints on stdout what belongs on stderr.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
     for stream in (sys.stdout, sys.stderr):
         if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
             reconfigure(errors="backslashreplace")
@@ -293,44 +295,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _open_what_is_closed() -> None:
-    """Opens the streams that the caller closed. Without them Python prints on stdout what belongs on stderr."""
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  for as long as the process
-
-
-def _stdout_failed() -> bool:
-    try:
-        sys.stdout.flush()
-    except OSError:
-        return True
-    return False
-
-
 def _run(arguments: Sequence[str]) -> int:
+    called = Path(sys.argv[0]).name
+    name = called if called == "conductor" else "python -m conductor_core"
     try:
-        result = get_command(app).main(args=arguments, prog_name=_name(), standalone_mode=False)
+        result = get_command(app).main(args=arguments, prog_name=name, standalone_mode=False)
     except typer.TyperException as error:
-        return _fail(arguments, "BadInput", _usage_message(error), _BAD_INPUT)
+        format_message = getattr(error, "format_message", None)
+        message = str(error) if format_message is None else str(format_message())
+        said = f"{message.rstrip('.').replace(': Value error, ', ': ')}; see --help"
+        return _fail(arguments, "BadInput", said, _BAD_INPUT)
     except InspectorError as error:
         return _fail(arguments, error.code, str(error), _BAD_INPUT if isinstance(error, BadInput | StoreError) else 1)
     except BrokenPipeError:
         raise
     except OSError as error:
-        if _stdout_failed():
-            raise
+        sys.stdout.flush()  # raises if it was stdout that failed
         return _fail(arguments, type(error).__name__, f"this machine refused: {error}", 1)
     except KeyboardInterrupt:
         return 130
     except SystemExit as stopped:  # by SIGTERM, or after the words for the shell's completion
         return stopped.code if isinstance(stopped.code, int) else 0
     return result if isinstance(result, int) else 0
-
-
-def _name() -> str:
-    """Returns how the program was called."""
-    called = Path(sys.argv[0]).name
-    return called if called == "conductor" else "python -m conductor_core"
 
 
 def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> int:
@@ -342,9 +328,3 @@ def _fail(arguments: Sequence[str], code: str, message: str, exit_code: int) -> 
         print(json.dumps(error_document(code, line), indent=None if "--tasks" in arguments else 2))
     print(f"error: {line}", file=sys.stderr)
     return exit_code
-
-
-def _usage_message(error: typer.TyperException) -> str:
-    format_message = getattr(error, "format_message", None)
-    message = str(error) if format_message is None else str(format_message())
-    return f"{message.rstrip('.').replace(': Value error, ', ': ')}; see --help"

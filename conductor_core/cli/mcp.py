@@ -2,17 +2,16 @@
 
 import asyncio
 
-from conductor_core.cli import inputs, options
-from conductor_core.cli.inputs import opened_store
+from conductor_core.cli import options
 from conductor_core.run.actor import local_caller
 
 
-def mcp(db: options.Db = None) -> int:
+def mcp(given: options.Db = options.NONE) -> int:
     """The agent's program starts it and speaks to it over stdin and stdout. It reads all runs of the database.
 
     Over HTTP, /mcp of `serve` and `ui` answers the same under a service key: only the runs of that key.
     """
-    with opened_store(db, inputs.read_settings(), read=True) as store:
+    with given.store(read=True) as store:
         # Imported when used: 0.8 s.
         from conductor_core.mcp.server import over_stdio
 

@@ -1,22 +1,23 @@
 """``models``: the Conductors of this machine: what they need, how fast they plan here; to get and delete them."""
 
-import signal
+import asyncio
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.output import one_line, print_either, print_json, table
+from conductor_core.cli.live import stopping
+from conductor_core.cli.output import one_line, table
 from conductor_core.cli.progress import bar
 from conductor_core.engine import models as core
 from conductor_core.engine.models import MachineModel, Pace
 from conductor_core.errors import BadInput
 from conductor_core.inference.downloads import fetch, is_here
+from conductor_core.settings import Settings
 
 _STATES = {"absent": "to download", "waiting": "to download", "paused": "partly here", "failed": "partly here"}
 
@@ -35,12 +36,15 @@ def seconds(value: float) -> str:
     return f"about {value:.0f} s" if value < 100 else f"about {value / 60:.0f} min"
 
 
-def lines(found: Sequence[MachineModel], own: Path, folder: Path, free_bytes: int) -> list[str]:
-    """Returns a table of Conductors, and where further ones go."""
+def lines(found: Sequence[MachineModel], settings: Settings, folder: Path, free_bytes: int) -> list[str]:
     heads = ("CONDUCTOR", "HERE", "SIZE", "PARAMETERS", "LICENCE", "MEMORY NEEDED", "A PLAN HERE")
     rows = [heads, *(_row(each) for each in found)]
     memories = dict.fromkeys(f"{size(each.memory.total_bytes)} of {each.memory.label}" for each in found if each.memory)
     there = f"Memory: {', '.join(memories)}. " if memories else ""
+    missing = []
+    if not any(each.where == "file" for each in found):
+        places = [one_line(str(each.folder), 200) for each in core.found_files(settings).places]
+        missing = [f"No model of Ollama, LM Studio, llama.cpp or the hub's cache was found in {', '.join(places)}."]
     estimates = ["~: an estimate by the model's size. A model of another program is used where it lies."]
     return [
         *table(rows),
@@ -48,8 +52,9 @@ def lines(found: Sequence[MachineModel], own: Path, folder: Path, free_bytes: in
         "",
         *(estimates if any(each.is_estimate for each in found) else ()),
         f"{there}Downloads go to {one_line(str(folder), 300)} ({size(free_bytes)} free).",
-        f"Without a network: copy a GGUF file or a model folder into {one_line(str(own), 300)}, or name it with "
-        "--conductor.",
+        "Without a network: copy a GGUF file or a model folder into "
+        f"{one_line(str(settings.models_folder), 300)}, or name it with --conductor.",
+        *missing,
     ]
 
 
@@ -131,49 +136,19 @@ def pace_document(pace: Pace | None) -> dict[str, float | str] | None:
     }
 
 
-Ref = Annotated[
-    str, typer.Argument(metavar="REF", help="A Conductor, as --conductor takes it: for instance a hub id (owner/name).")
-]
-_SIGNALLED = 128
-
-
 class _Signalled(Exception):
     """Ends what is being done after a signal."""
 
 
-@contextmanager
-def _ending_at_a_signal() -> Iterator[list[int]]:
-    """Yields a list that holds the exit code from the first SIGINT or SIGTERM on; a second one ends the program."""
-    codes: list[int] = []
-
-    def on_signal(number: int, _frame: object) -> None:
-        if codes:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        codes.append(_SIGNALLED + number)
-
-    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield codes
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-def list_models(
-    as_json: options.AsJson = False,
-) -> int:
-    settings = inputs.read_settings()
+def list_models(given: options.Json = options.NONE) -> int:
+    settings = given.settings
     found = core.machine_models(settings, core.discover_local_servers(settings))
     folder, free_bytes = core.room()
-    if as_json:
-        room = {"folder": str(folder), "free_bytes": free_bytes}
-        print_json({"models": [document(each) for each in found], "room": room})
-    else:
-        print("\n".join(lines(found, settings.models_folder, folder, free_bytes)))
-        if not any(each.where == "file" for each in found):
-            places = [one_line(str(each.folder), 200) for each in core.found_files(settings).places]
-            print(f"No model of Ollama, LM Studio, llama.cpp or the hub's cache was found in {', '.join(places)}.")
+    room = {"folder": str(folder), "free_bytes": free_bytes}
+    given.print(
+        lambda: {"models": [document(each) for each in found], "room": room},
+        lambda: lines(found, settings, folder, free_bytes),
+    )
     return 0
 
 
@@ -186,41 +161,46 @@ def pull(
             "for the model below the Conductor of that name, from the package index.",
         ),
     ],
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    given: options.JsonQuiet = options.NONE,
 ) -> int:
-    named = core.pullable(ref, inputs.read_settings())
+    named = core.pullable(ref, given.settings)
     was_here, began_s, last = is_here(named), time.monotonic(), [0, 0]
-    with _ending_at_a_signal() as codes, bar(f"downloading {one_line(ref, 60)}", quiet=quiet) as show:
 
-        def report(here_bytes: int, all_bytes: int) -> None:
-            last[:] = here_bytes, all_bytes
-            show(here_bytes, all_bytes)
-            if codes:
-                raise _Signalled
+    async def fetched() -> Path | int:  # the folder, or the exit code of a signal
+        with stopping(lambda: None) as codes, bar(f"downloading {one_line(ref, 60)}", quiet=given.quiet) as show:
 
-        code = 0
-        try:
-            folder = fetch(named, report)
-        except _Signalled:
-            code = codes[0]
-    if code:
+            def report(here_bytes: int, all_bytes: int) -> None:
+                last[:] = here_bytes, all_bytes
+                show(here_bytes, all_bytes)
+                if codes:
+                    raise _Signalled
+
+            try:
+                return await asyncio.to_thread(fetch, named, report)
+            except _Signalled:
+                return codes[0]
+
+    folder = asyncio.run(fetched())
+    if isinstance(folder, int):
         kept = "" if ref == core.BASE else f"{size(last[0])} of {size(last[1])} are here; "
         print(f"stopped: {kept}run the same command to continue", file=sys.stderr)
-        return code
+        return folder
     took_ms = round(1000 * (time.monotonic() - began_s))
     done = {"ref": ref, "folder": str(folder), "size_bytes": last[1], "was_here": was_here, "duration_ms": took_ms}
     said = f"{ref} is {'already ' if was_here else ''}on this machine, in {one_line(str(folder), 400)}"
-    print_either(as_json, lambda: done, lambda: [said])
+    given.print(lambda: done, lambda: [said])
     return 0
 
 
 def remove(
-    ref: Ref,
+    ref: Annotated[
+        str,
+        typer.Argument(metavar="REF", help="A Conductor, as --conductor takes it: for instance a hub id (owner/name)."),
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    as_json: options.AsJson = False,
+    given: options.Json = options.NONE,
 ) -> int:
-    settings = inputs.read_settings()
+    settings = given.settings
     model = core.machine_model(ref, settings)
     name = model.ref if core.is_deletable(model, settings) else core.downloadable(model, "can be deleted here")
     if model.download.state == "absent":
@@ -230,19 +210,18 @@ def remove(
         return 0
     freed = core.remove(model, settings)
     said = f"{name} was deleted: {size(freed)} are free again"
-    print_either(as_json, lambda: {"ref": ref, "freed_bytes": freed}, lambda: [said])
+    given.print(lambda: {"ref": ref, "freed_bytes": freed}, lambda: [said])
     return 0
 
 
 def time_model(
     ref: Annotated[str | None, typer.Argument(metavar="[REF]", help="Default: the Conductor of the settings.")] = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    given: options.JsonQuiet = options.NONE,
 ) -> int:
-    settings = inputs.read_settings()
+    settings = given.settings
     ref = settings.conductor if ref is None else ref
     model = core.machine_model(ref, settings)
-    with bar(f"timing {one_line(model.name, 60)}", quiet=quiet, of_bytes=False) as show:
+    with bar(f"timing {one_line(model.name, 60)}", quiet=given.quiet, of_bytes=False) as show:
         pace = core.time_now(model, settings, show)
     lines = [
         f"A plan takes {seconds(pace.plan_s)} here, the first one {seconds(pace.first_plan_s)}: it also reads the "
@@ -250,5 +229,5 @@ def time_model(
         f"{1 / pace.read_token_s:,.1f} tokens/s read, {1 / pace.write_token_s:,.1f} tokens/s written, with weights in "
         f"{pace.precision}.",
     ]
-    print_either(as_json, lambda: {"ref": ref, **(pace_document(pace) or {})}, lambda: lines)
+    given.print(lambda: {"ref": ref, **(pace_document(pace) or {})}, lambda: lines)
     return 0

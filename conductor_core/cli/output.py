@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from storage import RunSummary, Store
 
 
-_MOST_NOTES = 5
+_MOST_NOTES, _PAGE_RUNS = 5, 500
 
 
 def print_json(document: Any, indent: int | None = 2, *, ascii_only: bool = True) -> None:
@@ -26,14 +26,6 @@ def print_json(document: Any, indent: int | None = 2, *, ascii_only: bool = True
     """
     shown = _without_keys(document, known_and_set())
     print(json.dumps(shown, indent=indent, ensure_ascii=ascii_only), flush=True)
-
-
-def print_either(as_json: bool, document: Callable[[], Any], lines: Callable[[], Iterable[str]]) -> None:
-    """Prints a document if that is asked for, else lines; only one of them is made."""
-    if as_json:
-        print_json(document())
-    else:
-        print("\n".join(lines()))
 
 
 def _without_keys(value: Any, mask: Mask) -> Any:
@@ -51,6 +43,13 @@ def table(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
         f"{indent}{'  '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))}".rstrip()
         for row in rows
     ]
+
+
+def pages_of_runs(store: "Store", before: int | None = None, **narrowed: Any) -> "Iterator[RunSummary]":
+    """Yields all runs that ``Store.runs`` finds, the newest first."""
+    while page := store.runs(limit=_PAGE_RUNS, before=before, **narrowed):
+        yield from page
+        before = page[-1].sequence
 
 
 def print_notes(store: "Store", runs: "Sequence[RunSummary]" = ()) -> None:

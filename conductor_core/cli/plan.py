@@ -1,8 +1,8 @@
 """``plan``: the Conductor writes a workflow, or several beside each other (``--n``), and nothing is carried out."""
 
 import asyncio
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,38 +11,40 @@ import typer
 from conductor_core.analysis import documents
 from conductor_core.cli import inputs, options
 from conductor_core.cli.batch import read_tasks
-from conductor_core.cli.inputs import opened_store
-from conductor_core.cli.live import ProgressView, all_ended, exit_code, opened_engine, ready, watch, workflow_lines
-from conductor_core.cli.output import one_line, print_either, table
+from conductor_core.cli.live import ProgressView, all_ended, exit_code, ready, watch, workflow_lines
+from conductor_core.cli.output import one_line, table
 from conductor_core.cli.show import alternative_lines
 from conductor_core.engine import repeats
 from conductor_core.engine.estimates import usual_answer_tokens
 from conductor_core.engine.repeats import PlanChoice, plans_requested
 from conductor_core.errors import BadInput
 from conductor_core.formats import run_word
-from conductor_core.run.request import USUAL_TEMPERATURE, RunRequest, new_run_id
+from conductor_core.run.request import (
+    LEAST_PLANS,
+    MOST_PLANS,
+    MOST_TEMPERATURE,
+    USUAL_TEMPERATURE,
+    RunRequest,
+    new_run_id,
+)
 from conductor_core.run.trace import RunTrace
-from conductor_core.settings import Settings
 
 _RUNS_READ = 50
 
 
-def print_plans(
-    requests: Sequence[RunRequest], settings: Settings, *, db: str | None, as_json: bool, quiet: bool
-) -> int:
+def _print_plans(requests: Sequence[RunRequest], given: options.Options) -> int:
     """Has the plans written at once and prints them as a table.
 
     Returns 0 if at least one can be run, 1 if none can, 130 or 143 after a signal. Raises: BadInput, StoreError.
     """
-    with opened_store(db, settings) as store, opened_engine(store, settings) as host:
+    with given.store() as store, given.engine(store) as host:
         for request in requests:
             host.start(request)
-        traces, stopped_by = asyncio.run(
-            all_ended(host, [request.run_id for request in requests], "plans", quiet=quiet)
-        )
+        run_ids = [request.run_id for request in requests]
+        traces, stopped_by = asyncio.run(all_ended(host, run_ids, "plans", given))
         answer_tokens = usual_answer_tokens(traces[0].pool.name, store.runs(limit=_RUNS_READ))
     found = repeats.choices(traces, answer_tokens)
-    print_either(as_json, lambda: _document(traces, found), lambda: _table(traces, found))
+    given.print(lambda: _document(traces, found), lambda: _table(traces, found))
     return stopped_by or min(map(exit_code, traces))
 
 
@@ -107,63 +109,60 @@ def _numbers(choice: PlanChoice) -> str:
     return numbers if len(choice.numbers) == 1 else f"{numbers} ({len(choice.numbers)} times)"
 
 
+@dataclass(frozen=True)
+class PlanOptions(options.Options):
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--n",
+            min=LEAST_PLANS,
+            max=MOST_PLANS,
+            help="Write so many plans for TASK, with fresh seeds, and show them as a table.",
+        ),
+    ] = None
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=MOST_TEMPERATURE,
+            help="What a Conductor without a temperature of its own writes with. Default: 0, or with --n "
+            f"{USUAL_TEMPERATURE:g}.",
+        ),
+    ] = None
+
+
 def plan(
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", show_default=False)] = None,
     tasks: Annotated[
         Path | None, typer.Option(metavar="FILE.jsonl", help="Plan the task of each line instead.")
     ] = None,
-    conductor: options.Conductor = None,
-    lora: options.Lora = None,
-    pool: options.Pool = None,
-    db: options.Db = None,
-    exclude: options.Exclude = None,
-    seed: options.Seed = None,
-    max_steps: options.MaxSteps = None,
-    max_depth: options.MaxDepth = None,
-    count: options.Plans = None,
-    temperature: options.PlanTemperature = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    given: Annotated[PlanOptions, *options.OF_A_PLAN, "count", "temperature", "as_json", "quiet"] = PlanOptions(),
 ) -> int:
-    settings, conductor = inputs.read_settings(), inputs.with_lora(conductor, lora)
     if (task is None) == (tasks is None):
         raise BadInput("give a TASK, or --tasks FILE.jsonl" if task is None else "give a TASK or --tasks, not both")
-    if count is not None and task is None:
+    if given.count is not None and task is None:
         raise BadInput("--n is for one TASK: leave --n or --tasks out")
     texts = [inputs.task_text(task)] if task is not None else read_tasks(tasks or Path())
-    budget = options.limits(settings, max_steps=max_steps, max_depth=max_depth)
+    longest = given.request(task=max(texts, key=len), plan_only=True, plan_temperature=given.temperature)
+    ready(longest, given)
+    if given.count is not None:
+        warm = USUAL_TEMPERATURE if given.temperature is None else given.temperature
+        return _print_plans(plans_requested(longest, given.count, given.seed, warm), given)
     traces: list[RunTrace] = []
     code = 0
-    longest = RunRequest(
-        task=max(texts, key=len, default=""),
-        conductor=conductor or settings.conductor,
-        pool=pool or settings.pool,
-        limits=budget,
-        seed=settings.seed if seed is None else seed,
-        plan_only=True,
-        excluded=tuple(exclude or ()),
-        plan_temperature=temperature,
-    )
-    ready(longest, settings, quiet=quiet)
-    if count is not None:
-        warm = USUAL_TEMPERATURE if temperature is None else temperature
-        requests = plans_requested(longest, count, seed, warm)
-        return print_plans(requests, settings, db=db, as_json=as_json, quiet=quiet)
-    with opened_store(db, settings) as store, opened_engine(store, settings) as host:
+    with given.store() as store, given.engine(store) as host:
         for number, text in enumerate(texts, start=1):
             run_id = host.start(longest.model_copy(update={"task": text, "run_id": new_run_id()}))
-            trace, this_code = watch(
-                store, host, run_id, ProgressView(quiet=quiet or len(texts) > 1, answer=False, db=db)
-            )
+            view = ProgressView(quiet=given.quiet or len(texts) > 1, answer=False, db=given.db)
+            trace, this_code = watch(store, host, run_id, view)
             traces.append(trace)
             code = max(code, this_code)
-            if len(texts) > 1 and not quiet:
+            if len(texts) > 1:
                 shown = trace.root.topology or f"{run_word(trace.status)}: {one_line(trace.error or '')}"
-                print(f"{number} of {len(texts)} · {len(trace.steps)} steps · {shown}", file=sys.stderr, flush=True)
+                given.say(f"{number} of {len(texts)} · {len(trace.steps)} steps · {shown}")
             if this_code > 1:
                 break
-    print_either(
-        as_json,
+    given.print(
         lambda: {"plans": [documents.plan_document(trace) for trace in traces]},
         lambda: [line for trace in traces for line in plan_lines(trace)],
     )

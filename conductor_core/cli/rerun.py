@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from conductor_core.analysis import documents
-from conductor_core.chat.messages import ConductorInfo, WorkerSpec
+from conductor_core.chat.messages import ConductorInfo
 from conductor_core.cli import inputs, options
-from conductor_core.cli.inputs import opened_store
-from conductor_core.cli.live import ProgressView, all_ended, opened_engine, print_outcome, ready, watch
-from conductor_core.cli.output import one_line, print_either
+from conductor_core.cli.live import ProgressView, all_ended, print_outcome, ready, watch
+from conductor_core.cli.options import Options
+from conductor_core.cli.output import one_line
 from conductor_core.engine import repeats
 from conductor_core.engine import request as engine_request
 from conductor_core.engine.batch import BatchSpent
@@ -28,160 +28,236 @@ from conductor_core.run.costs import cost_so_far
 from conductor_core.run.request import MOST_CHARACTERS, Overrides, RunRequest, written_by
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import label
-from conductor_core.settings import Settings
 from conductor_core.workflow.model import Workflow
 
 if TYPE_CHECKING:
     from storage import Store
 
 
-Only = Annotated[
-    int | None, typer.Option(metavar="N", help="Ask step N afresh, and end with its answer. What it reads is reused.")
-]
-From = Annotated[
-    int | None,
-    typer.Option("--from", metavar="N", help="Ask step N and all that its answer reaches afresh; reuse the rest."),
-]
-Times = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=repeats.MOST_TIMES,
-        help="With --only or --from: make so many runs with fresh seeds, and say how far their answers agree. "
-        "--max-usd and --max-tokens then cover all of them together.",
-    ),
-]
-Outputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="N=TEXT|@FILE",
-        help="Write the output of step N by hand: its worker is not asked. The record says that a person wrote it. "
-        "May be repeated.",
-    ),
-]
-Pins = Annotated[
-    list[int] | None,
-    typer.Option(metavar="N", help="Keep the recorded output of step N, whatever it would see. May be repeated."),
-]
-Releases = Annotated[
-    list[int] | None,
-    typer.Option(metavar="N", help="Let the worker of step N answer again, whose output RUN_ID wrote or pinned."),
-]
-Step = Annotated[int | None, typer.Option(metavar="N", help="The step to change; the first is 0.")]
-Instruction = Annotated[str | None, typer.Option(metavar="TEXT", help="Its new instruction.")]
-Agents = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Its new agent. With --only or --from: one or more to ask instead."),
-]
-Access = Annotated[str | None, typer.Option(metavar="LIST", help="What it may see: all, none, or steps as in 0,2.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and what be reused; do nothing.")]
-
-
 @dataclass(frozen=True)
+class RerunOptions(Options):
+    step: Annotated[int | None, typer.Option(metavar="N", help="The step to change; the first is 0.")] = None
+    instruction: Annotated[str | None, typer.Option(metavar="TEXT", help="Its new instruction.")] = None
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Its new agent. With --only or --from: one or more to ask instead."),
+    ] = None
+    access: Annotated[
+        str | None, typer.Option(metavar="LIST", help="What it may see: all, none, or steps as in 0,2.")
+    ] = None
+    workflow: options.WorkflowFile = None
+    only: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Ask step N afresh, and end with its answer. What it reads is reused."),
+    ] = None
+    from_step: Annotated[
+        int | None,
+        typer.Option("--from", metavar="N", help="Ask step N and all that its answer reaches afresh; reuse the rest."),
+    ] = None
+    times: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=repeats.MOST_TIMES,
+            help="With --only or --from: make so many runs with fresh seeds, and say how far their answers agree. "
+            "--max-usd and --max-tokens then cover all of them together.",
+        ),
+    ] = None
+    output: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N=TEXT|@FILE",
+            help="Write the output of step N by hand: its worker is not asked. The record says that a person wrote it. "
+            "May be repeated.",
+        ),
+    ] = None
+    pin: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Keep the recorded output of step N, whatever it would see. May be repeated."),
+    ] = None
+    release: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", help="Let the worker of step N answer again, whose output RUN_ID wrote or pinned."),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and what be reused; do nothing.")] = (
+        False
+    )
+
+    @property
+    def again(self) -> repeats.Again | None:
+        """What is asked afresh; None: nothing. Raises: BadInput."""
+        if self.only is not None and self.from_step is not None:
+            raise BadInput("give --only or --from, not both")
+        step, extent = (self.from_step, "from") if self.only is None else (self.only, "only")
+        if step is not None:
+            asked = {"step": step, "extent": extent, "times": self.times or 1, "agents": self.agent or ()}
+            return repeats.Again.model_validate(asked | {"seed": self.seed})
+        if self.times is not None:
+            raise BadInput("--times what? Give --only N or --from N with it")
+        return None
+
+
+_SHARED = (
+    "step", "instruction", "agent", "access", "workflow", "only", "from_step", "times", "output", "pin", "release",
+    "dry_run", *options.OF_A_RUN, "as_json", "quiet",
+)  # fmt: skip
+
+
 class RerunTarget:
-    """Attributes: conductor, pool: None: that of the run that is run again. excluded: workers to leave out."""
+    """A run that is run again, and who does it: its own Conductor and pool where the options name no others."""
 
-    conductor: str | None
-    pool: str | None
-    excluded: tuple[str, ...]
+    def __init__(self, source: RunTrace, given: RerunOptions) -> None:
+        """``source`` already has the budgets, the seed and the settings of the re-run. Raises: BadInput."""
+        self.source, self.given, self._settings = source, given, given.settings
+        self._conductor = inputs.with_lora(given.conductor, given.lora)
+        self._pool, self._excluded = given.pool or source.pool, tuple(given.exclude or ())
+        self.specs = pool_info(self._pool, self._settings, self._excluded).workers
+        self.agents = [spec.name for spec in self.specs]
 
-    def workers(self, source: RunTrace, settings: Settings) -> tuple[WorkerSpec, ...]:
-        return pool_info(self.pool or source.pool, settings, self.excluded).workers
+    def valid(self, workflow: Workflow) -> Workflow:
+        """Raises: BadInput if ``workflow`` cannot be run by these workers."""
+        source, workers = self.source, {spec.name: spec for spec in self.specs}
+        images = images_given(source.conversation, workers, every_step=source.give_question)
+        what = f"run {source.run_id} cannot be run again: "
+        return inputs.valid_workflow(workflow, self.agents, source.limits, what, images)
 
-    def info(self, settings: Settings, *, needed: bool) -> ConductorInfo | None:
+    def info(self, workflow: Workflow | None) -> ConductorInfo | None:
         """Describes the Conductor that was named in place of the source's; its answers are not the source's.
 
-        None: none was named, or none is ``needed``.
+        None: none was named, or ``workflow`` asks none.
         """
-        if self.conductor is None or not needed:
+        if self._conductor is None or not engine_request.asks_conductor(workflow):
             return None
         # Imported when used: naming one is rare here.
         from conductor_core.conductors.catalogue import open_conductor
 
-        return open_conductor(self.conductor, settings).info
+        return open_conductor(self._conductor, self._settings).info
 
-    def asked(self, source: RunTrace, settings: Settings, *, needed: bool) -> dict[str, Any]:
-        """Returns the fields of the request. ``needed``: whether its plan asks a Conductor."""
-        own = settings.conductor if source.conductor is None else source.conductor.name
-        conductor = (self.conductor or own) if needed else None
-        return {"conductor": conductor, "pool": self.pool or source.pool, "excluded": self.excluded}
+    def asked(self, workflow: Workflow | None) -> dict[str, Any]:
+        """Returns the fields of the request."""
+        conductor, before = None, self.source.conductor
+        if engine_request.asks_conductor(workflow):
+            conductor = self._conductor or (self._settings.conductor if before is None else before.name)
+        return {"conductor": conductor, "pool": self._pool, "excluded": self._excluded}
+
+    def prepare(
+        self, taken_up: tuple[RunTrace, ...], by_hand: Overrides | None = None
+    ) -> tuple[RunRequest, RerunPreview | None]:
+        """Works out what is run and what that will take; None if the source stopped without a plan.
+
+        ``taken_up``: the runs that it took up, latest first. ``by_hand``: of its steps; None: what it has. Raises:
+        BadInput.
+        """
+        source = self.source
+        changed = self._changed()
+        resume = source.status == "interrupted" and changed is None
+        workflow = changed or source.root.workflow or source.workflow
+        if workflow is None and not resume:
+            raise BadInput(f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run")
+        forecast, origins = None, None
+        resumed = engine_request.resume_of(source, *taken_up, door="cli") if resume else None
+        if resumed is not None:
+            # Whatever is given by hand, unfinished steps go on from their recorded turns: their calls had effects.
+            turns = resumed.overrides.turns
+            by_hand = resumed.overrides if by_hand is None else engine_request.with_turns(by_hand, turns)
+        if workflow is not None:
+            workflow = self.valid(workflow)
+            # With --step, each step stays what it was. Steps of a file are matched by content.
+            origins = None if self.given.step is None else tuple(range(len(workflow.steps)))
+            forecast = preview(
+                source, workflow, self.specs, conductor=self.info(workflow), origins=origins, overrides=by_hand
+            )
+        if resumed is not None:
+            request = resumed.model_copy(update={"overrides": by_hand})
+        else:
+            request = engine_request.rerun_of(source, workflow, door="cli", origins=origins, overrides=by_hand)
+        asked = self.asked(workflow)
+        if asked["conductor"] is not None and self._conductor is None and source.conductor is None:
+            # Its steps ask the user's own, because ``source``, perhaps a file from elsewhere, names none.
+            why = f"run {source.run_id} names no Conductor, and a step asks one"
+            own = one_line(asked["conductor"])
+            print(f"note: {why}: yours is used, {own}; --conductor chooses another", file=sys.stderr, flush=True)
+        return request.model_copy(update=asked), forecast
+
+    def _changed(self) -> Workflow | None:
+        """Returns the workflow that the options ask for, None for that of the source. Raises: BadInput."""
+        given, source, step = self.given, self.source, self.given.step
+        edits = (given.instruction, given.agent or None, given.access) != (None, None, None)
+        if given.workflow is not None:
+            if edits or step is not None:
+                raise BadInput("give --workflow, or --step with what to change, not both")
+            what = f"workflow file {one_line(str(given.workflow))}: "
+            return inputs.valid_workflow(inputs.read_workflow(given.workflow), self.agents, source.limits, what)
+        if step is None and not edits:
+            return None
+        if step is None:
+            raise BadInput("which step? Give --step N with --instruction, --agent or --access")
+        if not edits:
+            raise BadInput(f"what of step {step}? Give --instruction, --agent or --access")
+        workflow = source.root.workflow
+        if workflow is None:
+            raise BadInput(f"run {source.run_id} has no workflow, so no step {step}")
+        if not 0 <= step < len(workflow.steps):
+            raise BadInput(f"--step {step}: the steps of run {source.run_id} are 0 to {len(workflow.steps) - 1}")
+        edited = edit_step(
+            workflow,
+            step,
+            instruction=None if given.instruction is None else inputs.given_text(given.instruction, "instruction"),
+            agent=given.agent[0] if given.agent else None,
+            access=None if given.access is None else inputs.parse_access(given.access),
+        )
+        return inputs.valid_workflow(edited, self.agents, source.limits, "")
+
+    def prepare_many(
+        self, again: repeats.Again, by_hand: Overrides | None
+    ) -> tuple[list[RunRequest], repeats.RepeatsForecast]:
+        """Works out what is run and what that will take. Raises: BadInput."""
+        source, plan = self.source, self.source.root.workflow
+        for variant in repeats.variants(source, again, self.agents):
+            self.valid(variant)
+        requests = repeats.repeat_requests(source, again, self.agents, door="cli", base=by_hand)
+        forecast = repeats.forecast_repeats(source, again, self.specs, by_hand, self.info(plan))
+        return [each.model_copy(update=self.asked(plan)) for each in requests], forecast
 
 
-def rerun(
-    run_id: options.RunId,
-    step: Step = None,
-    instruction: Instruction = None,
-    agent: Agents = None,
-    access: Access = None,
-    workflow: options.WorkflowFile = None,
-    only: Only = None,
-    from_step: From = None,
-    times: Times = None,
-    output: Outputs = None,
-    pin: Pins = None,
-    release: Releases = None,
-    dry_run: DryRun = False,
-    conductor: options.Conductor = None,
-    lora: options.Lora = None,
-    pool: options.Pool = None,
-    db: options.Db = None,
-    exclude: options.Exclude = None,
-    seed: options.Seed = None,
-    max_steps: options.MaxSteps = None,
-    max_tokens: options.MaxTokens = None,
-    max_usd: options.MaxUsd = None,
-    max_seconds: options.MaxSeconds = None,
-    max_depth: options.MaxDepth = None,
-    on_incomplete: options.Incomplete = None,
-    give_question: options.GiveQuestion = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
-) -> int:
+def rerun(run_id: options.RunId, given: Annotated[RerunOptions, *_SHARED] = RerunOptions()) -> int:
     """An interrupted run is resumed where it stopped. By default with the Conductor, pool, seed and budgets of RUN_ID.
 
     With --only or --from, a step is asked afresh although its answer is recorded; then --seed is the step's.
     """
-    settings, conductor = inputs.read_settings(), inputs.with_lora(conductor, lora)
-    asked = read_again(only, from_step, times, agent, seed)
-    if asked is None and len(agent or ()) > 1:
+    asked = given.again
+    if asked is None and len(given.agent or ()) > 1:
         raise BadInput("a step has one agent: several --agent go with --only or --from")
-    edit = Edit(step, instruction, None if asked or not agent else agent[0], access, workflow)
-    if asked is not None and edit != NOTHING:
+    if asked is not None and (given.step, given.instruction, given.access, given.workflow) != (None,) * 4:
         raise BadInput("--only and --from ask steps of the plan as it is: give them without --step and --workflow")
-    if workflow is not None and (output or pin or release):
+    if given.workflow is not None and (given.output or given.pin or given.release):
         raise BadInput("--output, --pin and --release name steps of the recorded plan: give them without --workflow")
-    own_seed = None if asked else seed
-    changes = {"seed": own_seed, "on_incomplete": on_incomplete, "give_question": give_question}
-    budgets = {"max_steps": max_steps, "max_tokens": max_tokens, "max_usd": max_usd}
-    budgets |= {"max_seconds": max_seconds, "max_depth": max_depth}
-    target = RerunTarget(conductor, pool, tuple(exclude or ()))
-    with opened_store(db, settings, read=True) as store:
-        source = _source(store, run_id, changes, budgets)
-        by_hand = overrides_by_hand(source, output or (), pin or (), release or ())
+    with given.store(read=True) as store:
+        source = _source(store, run_id, given)
+        target = RerunTarget(source, given)
+        by_hand = overrides_by_hand(source, given.output or (), given.pin or (), given.release or ())
         if asked is None:
-            request, forecast = prepare(source, edit, settings, target, store.resumed_from(source), by_hand)
+            request, forecast = target.prepare(store.resumed_from(source), by_hand)
         else:
-            many = prepare_many(source, asked, by_hand, settings, target)
+            requests, whole = target.prepare_many(asked, by_hand)
             if asked.runs > 1:
-                return run_many(store, many, settings, dry_run=dry_run, as_json=as_json, quiet=quiet)
-            request, forecast = many.requests[0], many.forecast.each[0]
-        if dry_run:
-            return print_preview(forecast, as_json=as_json, max_usd=source.limits.max_usd)
+                return run_many(store, source, asked, requests, whole, given)
+            request, forecast = requests[0], whole.each[0]
+        if given.dry_run:
+            return print_preview(forecast, given, max_usd=source.limits.max_usd)
         called = None if forecast is None else {step.agent for step in forecast.will_run}
-        ready(request, settings, quiet=quiet, agents=called)
-        if forecast is not None and not quiet:
-            print("\n".join(preview_lines(forecast)), file=sys.stderr, flush=True)
-        view = ProgressView(quiet=quiet, answer=not as_json, db=db)
-        with opened_engine(store, settings) as host:
+        ready(request, given, agents=called)
+        if forecast is not None:
+            given.say(*preview_lines(forecast))
+        view = ProgressView(quiet=given.quiet, answer=not given.as_json, db=given.db)
+        with given.engine(store) as host:
             trace, code = watch(store, host, host.start(request), view)
-    print_outcome(trace, view, as_json=as_json)
+    print_outcome(trace, view, as_json=given.as_json)
     return code
 
 
-def _source(
-    store: "Store", run_id: str, changes: Mapping[str, object], budgets: Mapping[str, float | None]
-) -> RunTrace:
-    """Returns the run, with the settings and the budgets that were given (not None). Raises: BadInput, UnknownRun."""
+def _source(store: "Store", run_id: str, given: RerunOptions) -> RunTrace:
+    """Returns the run, with the settings and the budgets that were given. Raises: BadInput, UnknownRun."""
     source, _ = store.trace(store.resolve(run_id))
     if source.status == "waiting":
         if source.waits_for == "tool_results":
@@ -189,111 +265,18 @@ def _source(
         raise BadInput(f"run {source.run_id} waits for an approval: approve, deny or cancel it first")
     if not source.ended:
         raise BadInput(f"run {source.run_id} is still going on: wait for its end, or cancel it")
-    given = {name: value for name, value in changes.items() if value is not None}
-    return source.model_copy(update={**given, "limits": options.limits(source.limits, **budgets)})
+    names = ("on_incomplete", "give_question", *(() if given.again else ("seed",)))
+    update = {name: value for name in names if (value := getattr(given, name)) is not None}
+    return source.model_copy(update={**update, "limits": given.limits(source.limits)})
 
 
-@dataclass(frozen=True)
-class Edit:
-    """Holds what to change, as the arguments say it, unread. All None: nothing."""
-
-    step: int | None
-    instruction: str | None
-    agent: str | None
-    access: str | None
-    file: Path | None
-
-
-NOTHING = Edit(None, None, None, None, None)
-
-
-def prepare(
-    source: RunTrace,
-    edit: Edit,
-    settings: Settings,
-    target: RerunTarget,
-    before: tuple[RunTrace, ...],
-    by_hand: Overrides | None = None,
-) -> tuple[RunRequest, RerunPreview | None]:
-    """Works out what is run, by which workers, and what that will take; None if the source stopped without a plan.
-
-    ``source`` already has the budgets, the seed and the settings of the re-run. ``before``: the runs that it took up,
-    latest first. ``by_hand``: of its steps; None: what it has. Raises: BadInput.
-    """
-    specs = target.workers(source, settings)
-    agents = [spec.name for spec in specs]
-    changed = changed_workflow(source, agents, edit)
-    resume = source.status == "interrupted" and changed is None
-    workflow = changed or source.root.workflow or source.workflow
-    if workflow is None and not resume:
-        raise BadInput(f"run {source.run_id} has no workflow to run again: give one with --workflow, or use run")
-    needed = engine_request.asks_conductor(workflow)
-    forecast, origins = None, None
-    resumed = engine_request.resume_of(source, *before, door="cli") if resume else None
-    if resumed is not None:
-        # Whatever is given by hand, unfinished steps go on from their recorded turns: their calls had effects.
-        turns = resumed.overrides.turns
-        by_hand = resumed.overrides if by_hand is None else engine_request.with_turns(by_hand, turns)
-    if workflow is not None:
-        workers = {spec.name: spec for spec in specs}
-        images = images_given(source.conversation, workers, every_step=source.give_question)
-        what = f"run {source.run_id} cannot be run again: "
-        workflow = inputs.valid_workflow(workflow, agents, source.limits, what, images)
-        # With --step, each step stays what it was. Steps of a file are matched by content.
-        origins = None if edit.step is None else tuple(range(len(workflow.steps)))
-        forecast = preview(
-            source, workflow, specs, conductor=target.info(settings, needed=needed), origins=origins, overrides=by_hand
-        )
-    if resumed is not None:
-        request = resumed.model_copy(update={"overrides": by_hand})
-    else:
-        request = engine_request.rerun_of(source, workflow, door="cli", origins=origins, overrides=by_hand)
-    asked = target.asked(source, settings, needed=needed)
-    if needed and target.conductor is None and source.conductor is None:
-        # Its steps ask the user's own, because ``source``, perhaps a file from elsewhere, names none.
-        why = f"run {source.run_id} names no Conductor, and a step asks one"
-        own = one_line(asked["conductor"])
-        print(f"note: {why}: yours is used, {own}; --conductor chooses another", file=sys.stderr, flush=True)
-    return request.model_copy(update=asked), forecast
-
-
-def changed_workflow(source: RunTrace, agents: list[str], edit: Edit) -> Workflow | None:
-    """Returns the workflow that ``edit`` asks for, None for that of ``source``, unchanged. Raises: BadInput."""
-    step = edit.step
-    edits = (edit.instruction, edit.agent, edit.access) != (None, None, None)
-    if edit.file is not None:
-        if edits or step is not None:
-            raise BadInput("give --workflow, or --step with what to change, not both")
-        what = f"workflow file {one_line(str(edit.file))}: "
-        return inputs.valid_workflow(inputs.read_workflow(edit.file), agents, source.limits, what)
-    if edit == NOTHING:
-        return None
-    if step is None:
-        raise BadInput("which step? Give --step N with --instruction, --agent or --access")
-    if not edits:
-        raise BadInput(f"what of step {step}? Give --instruction, --agent or --access")
-    workflow = source.root.workflow
-    if workflow is None:
-        raise BadInput(f"run {source.run_id} has no workflow, so no step {step}")
-    if not 0 <= step < len(workflow.steps):
-        raise BadInput(f"--step {step}: the steps of run {source.run_id} are 0 to {len(workflow.steps) - 1}")
-    edited = edit_step(
-        workflow,
-        step,
-        instruction=None if edit.instruction is None else inputs.given_text(edit.instruction, "instruction"),
-        agent=edit.agent,
-        access=None if edit.access is None else inputs.parse_access(edit.access),
-    )
-    return inputs.valid_workflow(edited, agents, source.limits, "")
-
-
-def print_preview(forecast: RerunPreview | None, *, as_json: bool, max_usd: float | None = None) -> int:
+def print_preview(forecast: RerunPreview | None, given: Options, *, max_usd: float | None) -> int:
     """Prints what ``--dry-run`` shows. None: the run stopped before it had a plan, so all of it would run."""
     if forecast is None:
         forecast = RerunPreview(will_run=(), will_reuse=(), estimated_tokens=0, estimated_usd=None)
         print("the run stopped before it had a plan: the Conductor will write one", file=sys.stderr)
-    print_either(as_json, lambda: forecast.model_dump(mode="json"), lambda: preview_lines(forecast))
-    if max_usd is not None and not as_json:
+    given.print(lambda: forecast.model_dump(mode="json"), lambda: preview_lines(forecast))
+    if max_usd is not None and not given.as_json:
         over = f"{forecast.most_usd:.6f} USD" if forecast.most_usd else "nothing that is known"
         print(f"--max-usd {max_usd:g} may be exceeded by one call at most: {over}")
     return 0
@@ -320,21 +303,6 @@ def _reused(step: StepForecast) -> str:
         return ""
     imported = "imported " if step.reused_imported else ""
     return f": reuses the answer of step {label(step.reused_path)} of {imported}run {step.reused_run_id}"
-
-
-def read_again(
-    only: int | None, from_step: int | None, times: int | None, agents: Sequence[str] | None, seed: int | None
-) -> repeats.Again | None:
-    """Returns what is asked afresh; None: nothing. Raises: BadInput."""
-    if only is not None and from_step is not None:
-        raise BadInput("give --only or --from, not both")
-    step, extent = (from_step, "from") if only is None else (only, "only")
-    if step is not None:
-        asked = {"step": step, "extent": extent, "times": times or 1, "agents": agents or (), "seed": seed}
-        return repeats.Again.model_validate(asked)
-    if times is not None:
-        raise BadInput("--times what? Give --only N or --from N with it")
-    return None
 
 
 def overrides_by_hand(
@@ -389,74 +357,42 @@ def _require_step(source: RunTrace, step: int, option: str) -> None:
 # A step asked afresh, several times or by several workers, and how far they agree.
 
 
-@dataclass(frozen=True)
-class Many:
-    source: RunTrace
-    again: repeats.Again
-    requests: tuple[RunRequest, ...]
-    forecast: repeats.RepeatsForecast
-
-
-def prepare_many(
-    source: RunTrace, again: repeats.Again, by_hand: Overrides | None, settings: Settings, target: RerunTarget
-) -> Many:
-    """Works out what is run, by which workers, and what that will take. ``source`` has the budgets of the runs.
-
-    Raises: BadInput.
-    """
-    specs = target.workers(source, settings)
-    agents = [spec.name for spec in specs]
-    images = images_given(source.conversation, {spec.name: spec for spec in specs}, every_step=source.give_question)
-    for plan in repeats.variants(source, again, agents):
-        what = f"run {source.run_id} cannot be run again: "
-        inputs.valid_workflow(plan, agents, source.limits, what, images)
-    needed = engine_request.asks_conductor(source.root.workflow)
-    asked = target.asked(source, settings, needed=needed)
-    requests = repeats.repeat_requests(source, again, agents, door="cli", base=by_hand)
-    forecast = repeats.forecast_repeats(source, again, specs, by_hand, target.info(settings, needed=needed))
-    return Many(source, again, tuple(each.model_copy(update=asked) for each in requests), forecast)
-
-
-def run_many(store: "Store", many: Many, settings: Settings, *, dry_run: bool, as_json: bool, quiet: bool) -> int:
+def run_many(
+    store: "Store",
+    source: RunTrace,
+    again: repeats.Again,
+    requests: Sequence[RunRequest],
+    forecast: repeats.RepeatsForecast,
+    given: RerunOptions,
+) -> int:
     """Carries out all runs at once and prints their answers in groups.
 
     Returns 0 if a run answered, 1 if none did, 130 or 143 after a signal; what has ended by then is kept and counted.
     Raises: BadInput, StoreError.
     """
-    if dry_run:
-        print_either(as_json, lambda: many.forecast.model_dump(mode="json"), lambda: forecast_lines(many))
+    lines = forecast_lines(again, forecast)
+    if given.dry_run:
+        given.print(lambda: forecast.model_dump(mode="json"), lambda: lines)
         return 0
-    called = {step.agent for each in many.forecast.each for step in each.will_run}
-    cap = _cap(many, settings, called)
-    for request in many.requests[:: many.again.times]:
-        ready(request, settings, quiet=quiet, agents=called)
-    if not quiet:
-        print("\n".join(forecast_lines(many)), file=sys.stderr, flush=True)
-    with opened_engine(store, settings) as host:
-        for request in many.requests:
+    called = {step.agent for each in forecast.each for step in each.will_run}
+    limits, cap = source.limits, None
+    if limits.max_usd is not None or limits.max_tokens is not None:
+        cap = CostCap(BatchSpent(), max_usd=limits.max_usd, max_tokens=limits.max_tokens, then="run the command again")
+        specs = pool_info(requests[0].pool or given.settings.pool, given.settings).workers
+        cap.check_workers(who_may_be_called(called, specs))
+    for request in requests[:: again.times]:
+        ready(request, given, agents=called)
+    given.say(*lines)
+    with given.engine(store) as host:
+        for request in requests:
             host.start(request, cap)
-        run_ids = [request.run_id for request in many.requests]
-        traces, stopped_by = asyncio.run(all_ended(host, run_ids, "runs", quiet=quiet))
-    found = repeats.tally(many.source, traces)
-    print_either(as_json, lambda: repeats_document(found, traces), lambda: repeats_lines(found, many.source.task))
+        traces, stopped_by = asyncio.run(all_ended(host, [request.run_id for request in requests], "runs", given))
+    found = repeats.tally(source, traces)
+    given.print(lambda: repeats_document(found, traces), lambda: repeats_lines(found, source.task))
     return stopped_by or (0 if any(each.answered for each in found.tallies) else 1)
 
 
-def _cap(many: Many, settings: Settings, called: set[str]) -> CostCap | None:
-    """Returns what all runs may spend together; None: there is no budget. Raises: BadInput if it cannot be kept."""
-    limits = many.source.limits
-    if limits.max_usd is None and limits.max_tokens is None:
-        return None
-    cap = CostCap(BatchSpent(), max_usd=limits.max_usd, max_tokens=limits.max_tokens, then="run the command again")
-    pool = many.requests[0].pool
-    specs = pool_info(settings.pool if pool is None else pool, settings).workers
-    cap.check_workers(who_may_be_called(called, specs))
-    return cap
-
-
-def forecast_lines(many: Many) -> list[str]:
-    """Says what all runs together will take, and of each worker's which steps run."""
-    forecast, again = many.forecast, many.again
+def forecast_lines(again: repeats.Again, forecast: repeats.RepeatsForecast) -> list[str]:
     said = []
     for each, agent in zip(forecast.each, again.agents or ("",), strict=True):
         run_ = ", ".join(str(step.index) for step in each.will_run) or "none"

@@ -13,19 +13,9 @@ import typer
 from conductor_core.analysis import documents
 from conductor_core.chat.messages import ToolCall, ToolResultPart, images_in
 from conductor_core.chat.tools import called_name, dotted
-from conductor_core.cli import inputs, live, options
-from conductor_core.cli.inputs import opened_store
+from conductor_core.cli import live, options
 from conductor_core.cli.live import call_retried, how_ended, plan_retried, summary, workflow_lines
-from conductor_core.cli.output import (
-    access_words,
-    indented,
-    labels,
-    one_line,
-    print_either,
-    print_not_on_record,
-    print_notes,
-    table,
-)
+from conductor_core.cli.output import access_words, indented, labels, one_line, print_notes, table
 from conductor_core.errors import BadInput
 from conductor_core.formats import APIS, effects_word, plural, run_word, seconds, size_in_bytes, step_word, tool_outcome
 from conductor_core.privacy.detectors import in_words
@@ -178,15 +168,13 @@ def show(
     context: Annotated[
         bool, typer.Option("--context", help="Only who saw what: outputs against steps, and what that cost.")
     ] = False,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
-    settings = inputs.read_settings()
     fault: RunUnreadable | None = None
-    with opened_store(db, settings, read=True) as store:
+    with given.reading() as store:
         run_id = store.resolve(run_id)
         if event is not None:
-            return _show_event(store, run_id, event, as_json=as_json)
+            return _show_event(store, run_id, event, given)
         try:
             trace, _ = store.trace(run_id)
         except RunUnreadable as error:
@@ -194,19 +182,12 @@ def show(
                 raise
             trace, fault = error.trace, error
         store.access_log.viewed([run_id], "show --context" if context else "show", local_caller("cli"))
-        print_not_on_record(store)
-        if fault is None:
-            print_notes(store)
         if images is not None:
             _write_images(store, trace, images)
     if context:
-        print_either(as_json, lambda: context_document(trace), lambda: context_lines(trace))
+        given.print(lambda: context_document(trace), lambda: context_lines(trace))
     else:
-        print_either(
-            as_json,
-            lambda: documents.run_document(trace, whole=True, fault=fault),
-            lambda: run_lines(trace, fault),
-        )
+        given.print(lambda: documents.run_document(trace, whole=True, fault=fault), lambda: run_lines(trace, fault))
     if fault is None:
         return 0
     record = "" if fault.sequence is None else f"; --event {fault.sequence} prints that event as it lies there"
@@ -230,18 +211,16 @@ def _write_images(store: Store, trace: RunTrace, folder: Path) -> None:
         print("this run has no images", file=sys.stderr)
 
 
-def _show_event(store: Store, run_id: str, sequence: int, *, as_json: bool) -> int:
+def _show_event(store: Store, run_id: str, sequence: int, given: options.Options) -> int:
     found = store.raw_events(run_id, after=sequence - 1, limit=1)
     if not found or found[0].sequence != sequence:
         raise BadInput(f"run {run_id} has no event {sequence}")
     store.access_log.viewed([run_id], "show --event", local_caller("cli"))
-    print_not_on_record(store)
     stored = found[0]
     # Damaged or not. Bytes that are not text are written as escapes.
     payload = stored.payload.decode("utf-8", "backslashreplace")
     head = f"event {stored.sequence}, {one_line(stored.kind, 80)}, {one_line(stored.at_utc, 80)}"
-    print_either(
-        as_json,
+    given.print(
         lambda: {"sequence": stored.sequence, "kind": stored.kind, "at_utc": stored.at_utc, "payload": payload},
         lambda: [f"{head}: {plain(payload)}"],
     )
@@ -259,15 +238,13 @@ def runs(
     purpose: Annotated[
         Purpose | None, typer.Option(help="Only runs of a client's traffic, which are else not listed.")
     ] = None,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
-    settings = inputs.read_settings()
     without = () if purpose else BESIDE_PURPOSES if replays else UNLISTED_PURPOSES
-    with opened_store(db, settings, read=True) as store:
+    with given.store(read=True) as store:
         found = store.runs(limit=limit, search=search, status=status, without=without, purpose=purpose)
         print_notes(store, found)
-    print_either(as_json, lambda: {"runs": [summary_document(run) for run in found]}, lambda: runs_lines(found))
+    given.print(lambda: {"runs": [summary_document(run) for run in found]}, lambda: runs_lines(found))
     return 0
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from conductor_core.cli import inputs, options
-from conductor_core.cli.inputs import needs_extra, opened_store
+from conductor_core.cli import options
+from conductor_core.cli.inputs import needs_extra
 from conductor_core.cli.log_search import Since
-from conductor_core.cli.output import one_line, print_either, table
+from conductor_core.cli.output import one_line, table
 from conductor_core.errors import BadInput
 from conductor_core.files import write_whole
 from conductor_core.formats import plural
@@ -20,25 +20,19 @@ from conductor_core.tiers.curve import Standing, Unit, at, curve, in_unit, sugge
 from storage.judgements import JudgementQuery
 
 _SHARES = tuple(share / 10 for share in range(11))
-Threshold = Annotated[
-    float | None,
-    typer.Option(min=0, max=1, help="Requests with this probability or more are easy. Default: the suggested one."),
-]
 
 
 def fit(
     cheap: Annotated[str, typer.Option(metavar="WORKER", help="The worker that easy requests are to go to.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the fitted classifier goes (JSON).")],
     since: Since = None,
-    db: options.Db = None,
-    as_json: options.AsJson = False,
+    given: options.DbJson = options.NONE,
 ) -> int:
     """An outcome is a request that WORKER alone and the Conductor have answered, with verdicts about both."""
     needs_extra("evaluate")
     from conductor_core.tiers import fitting, outcomes
 
-    settings = inputs.read_settings()
-    with opened_store(db, settings, read=True) as store:
+    with given.store(read=True) as store:
         judgements = store.judgements.list(JudgementQuery(counting=True))
         found = outcomes.find(store, judgements, cheap, since)
         others = [] if found.rows else [each for each in outcomes.alone(store, judgements) if each != cheap]
@@ -52,8 +46,8 @@ def fit(
         write_whole(out, classifier.write())
     except OSError as error:
         raise BadInput(f"cannot write {one_line(str(out), 120)}: {error.strerror}") from error
-    print_either(as_json, lambda: document(classifier, None), lambda: _fit_lines(classifier))
-    listed = out.resolve().parent == (settings.data_folder / "tiers").resolve()
+    given.print(lambda: document(classifier, None), lambda: _fit_lines(classifier))
+    listed = out.resolve().parent == (given.settings.data_folder / "tiers").resolve()
     page = "or the Tiers page" if listed else "the Tiers page lists files in tiers/ of the data folder"
     print(f"Next: conductor tiers curve {one_line(str(out), 120)}; {page}", file=sys.stderr)
     return 0
@@ -61,12 +55,15 @@ def fit(
 
 def curve_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What conductor tiers fit wrote.")],
-    threshold: Threshold = None,
-    as_json: options.AsJson = False,
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Requests with this probability or more are easy. Default: the suggested one."),
+    ] = None,
+    given: options.Json = options.NONE,
 ) -> int:
     """Every figure is out of fold: by a classifier that had not seen the request."""
     classifier, _ = read_classifier(file)
-    print_either(as_json, lambda: document(classifier, threshold), lambda: _curve_lines(classifier, threshold))
+    given.print(lambda: document(classifier, threshold), lambda: _curve_lines(classifier, threshold))
     return 0
 
 

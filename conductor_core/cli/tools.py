@@ -3,22 +3,18 @@
 import json
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
 
-from conductor_core.chat.tools import OfferedTool, ToolAnswer
+from conductor_core.chat.tools import ToolAnswer
 from conductor_core.cli import inputs, options
-from conductor_core.cli.output import one_line, print_either, table
-from conductor_core.cli.progress import bar, terminal_bar
+from conductor_core.cli.output import one_line, table
+from conductor_core.cli.progress import bar
 from conductor_core.engine import tools as core
 from conductor_core.engine.tools import PoolTools
 from conductor_core.errors import BadInput
-from conductor_core.settings import Settings
 from conductor_core.text import plain
-
-HOW_TO_ADD = "no tool servers: add a [[tools]] table to the pool file, and name it in tools = [...] of a worker"
 
 
 def tools(
@@ -30,27 +26,29 @@ def tools(
     ] = None,
     arguments: Annotated[str, typer.Option(metavar="JSON", help="What it is called with: a JSON object.")] = "{}",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a tool that has effects.")] = False,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    given: options.JsonQuiet = options.NONE,
 ) -> int:
     """Starts the servers that the file names, asks them, and ends them. Exit code 1: one of them cannot be asked."""
-    settings = inputs.read_settings()
     if call:
         if len(call) != 2 or call[0] != "call":
             raise BadInput(f"unknown {' '.join(call)[:80]!r}: give POOL_FILE, or POOL_FILE call SERVER.TOOL")
-        return _call(pool_file, call[1], arguments, settings, yes=yes, as_json=as_json, quiet=quiet)
-    with bar("asking the tool servers", quiet=quiet, of_bytes=False) as show:
-        found = core.list_tools(pool_file, settings, show)
-    print_either(as_json, lambda: document(found), lambda: lines(found))
+        return _call(pool_file, call[1], arguments, given, yes=yes)
+    with bar("asking the tool servers", quiet=given.quiet, of_bytes=False) as show:
+        found = core.list_tools(pool_file, given.settings, show)
+    given.print(lambda: document(found), lambda: lines(found))
     return 1 if any(each.fault for each in found.listings) else 0
 
 
 def lines(found: PoolTools) -> list[str]:
-    """Returns a table of tools with who may call each, and what is wrong."""
     if not found.listings:
-        return [HOW_TO_ADD]
+        return ["no tool servers: add a [[tools]] table to the pool file, and name it in tools = [...] of a worker"]
     rows = [
-        (one_line(f"{tool.server}.{tool.tool}", 60), effects(tool), callers(found, tool), description(tool))
+        (
+            one_line(f"{tool.server}.{tool.tool}", 60),
+            "yes" if tool.effects else "no",
+            one_line(", ".join(found.callers(tool)) or "nobody", 60),
+            one_line(tool.spec.description, 60) or "-",
+        )
         for tool in found.tools
     ]
     said = [f"{each.server}: {one_line(each.fault, 400)}" for each in found.listings if each.fault]
@@ -58,18 +56,6 @@ def lines(found: PoolTools) -> list[str]:
     said += [one_line(each, 300) for each in found.missing]
     head = ("TOOL", "EFFECTS", "MAY BE CALLED BY", "DESCRIPTION")
     return [*(table([head, *rows]) if rows else []), *said]
-
-
-def effects(tool: OfferedTool) -> str:
-    return "yes" if tool.effects else "no"
-
-
-def callers(found: PoolTools, tool: OfferedTool) -> str:
-    return one_line(", ".join(found.callers(tool)) or "nobody", 60)
-
-
-def description(tool: OfferedTool) -> str:
-    return one_line(tool.spec.description, 60) or "-"
 
 
 def document(found: PoolTools) -> dict[str, Any]:
@@ -98,33 +84,29 @@ def document(found: PoolTools) -> dict[str, Any]:
     return {"servers": servers, "missing": found.missing}
 
 
-def _call(pool: str, named: str, arguments: str, settings: Settings, *, yes: bool, as_json: bool, quiet: bool) -> int:
-    given = _arguments(arguments)
+def _call(pool: str, named: str, arguments: str, given: options.Options, *, yes: bool) -> int:
+    settings, quiet = given.settings, given.quiet
+    try:
+        typed = json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"--arguments is not JSON: {error}") from None
+    if not isinstance(typed, dict):
+        raise BadInput('--arguments must be a JSON object, such as {"path": "notes.txt"}')
     tool = _with_bar(f"asking {one_line(named, 60)}", lambda: core.find_tool(pool, named, settings), quiet=quiet)
     if tool.effects and not yes and not inputs.agreed(f"Call {one_line(named, 60)}, which may change something?"):
         return 0
     told: ToolAnswer = _with_bar(
-        f"calling {one_line(named, 60)}", lambda: core.try_tool(pool, tool, given, settings), quiet=quiet
+        f"calling {one_line(named, 60)}", lambda: core.try_tool(pool, tool, typed, settings), quiet=quiet
     )
-    print_either(as_json, lambda: {"tool": named, **told.model_dump()}, lambda: [plain(told.text)])
+    given.print(lambda: {"tool": named, **told.model_dump()}, lambda: [plain(told.text)])
     if told.is_error:
         print(f"error: the call of {one_line(named, 60)}: {told.outcome}", file=sys.stderr)
     return 1 if told.is_error else 0
 
 
 def _with_bar(title: str, work: Callable[[], Any], *, quiet: bool) -> Any:
-    with terminal_bar(title) if not quiet else nullcontext(lambda _done, _all: None) as show:
+    with bar(title, quiet=quiet or not sys.stderr.isatty(), of_bytes=False) as show:
         show(0, 1)
         done = work()
         show(1, 1)
     return done
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"--arguments is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise BadInput('--arguments must be a JSON object, such as {"path": "notes.txt"}')
-    return given

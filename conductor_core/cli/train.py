@@ -4,18 +4,17 @@ A config of real size has real workers, perhaps many processes, or a dry run of 
 """
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from conductor_core.cli import inputs, options
-from conductor_core.cli.inputs import needs_extra, opened_store
-from conductor_core.cli.output import print_either
+from conductor_core.cli.inputs import needs_extra
 from conductor_core.errors import BadInput
 from conductor_core.lab.training.config import STAGES, TrainingConfig, read_config
 
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
 def train_at_scale(
     config: TrainingConfig,
     out: Path | None,
-    pool: str | None,
-    max_usd: float | None,
-    db: str | None,
+    given: options.Options,
     show: Callable[[str], None],
     *,
     dry_run: bool,
@@ -40,11 +37,12 @@ def train_at_scale(
     """
     if config.scale is None:
         raise BadInput(f"--dry-run: config {config.name} is small enough to be run as it is")
-    chosen = {name: value for name, value in (("pool", pool), ("max_usd", max_usd)) if value is not None}
+    named = (("pool", given.pool), ("max_usd", given.max_usd))
+    chosen = {name: value for name, value in named if value is not None}
     workers = config.scale.workers.model_copy(update=chosen)
     config = config.model_copy(update={"scale": config.scale.model_copy(update={"workers": workers})})
-    settings = inputs.read_settings()
-    kept = opened_store(db, settings) if db is not None and _main_process() else nullcontext()
+    settings = given.settings
+    kept = given.store() if given.db is not None and _main_process() else nullcontext()
     with _folder(out, show, dry_run=dry_run) as folder, kept as store:
         from conductor_core.lab.training import scale  # only now: torch takes seconds to load
         from conductor_core.lab.training.folder import held
@@ -52,7 +50,7 @@ def train_at_scale(
         with held(folder, resume=choices["resume"]) if _main_process() else nullcontext():
             if dry_run:
                 settings = settings.model_copy(update={"rehearsal_tokens_per_s": 0.0})
-                made = scale.rehearsed(config, folder, pool=pool)
+                made = scale.rehearsed(config, folder, pool=given.pool)
                 for line in scale.differences(config, made):
                     show(line)
                 scale.write_model(made)
@@ -79,55 +77,46 @@ def _folder(out: Path | None, show: Callable[[str], None], *, dry_run: bool) -> 
         show("the dry run came to its end; its folder is removed: keep it with --out FOLDER")
 
 
-Config = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="tiny, tiny-by-reward, qwen2.5-7b-grpo, ..., or a TOML file.")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER", help="Folder for model and record. Default: one by config and seed in your data folder."
-    ),
-]
 Seed = Annotated[int | None, typer.Option(help="Seed instead of the config's.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the training that FOLDER holds.")]
-StopAfter = Annotated[
-    str | None, typer.Option(metavar="STAGE", help="Stop after this stage: cold_start, grpo or recursion.")
-]
-StartFrom = Annotated[
-    str | None, typer.Option("--from", metavar="MODEL", help="Begin with this model folder, without a cold start.")
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Try every part of a full-size training with small replacements.")
-]
 Pool = Annotated[
     str | None, typer.Option(metavar="NAME", help="Pool instead of the config's; not for a small training.")
-]
-Db = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE|URL",
-        callback=inputs.database_url,
-        help="Keep each rollout as a run in this database. Without it none is kept.",
-    ),
-]
-MaxUsd = Annotated[
-    float | None, typer.Option(min=0, max=1e9, help="Cost cap of the workers over the whole training, in USD.")
 ]
 
 
 def train_command(
-    config: Config,
-    out: Out = None,
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="tiny, tiny-by-reward, qwen2.5-7b-grpo, ..., or a TOML file.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder for model and record. Default: one by config and seed in your data folder."
+        ),
+    ] = None,
     seed: Seed = None,
-    resume: Resume = False,
-    stop_after: StopAfter = None,
-    start_from: StartFrom = None,
-    dry_run: DryRun = False,
-    max_usd: MaxUsd = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the training that FOLDER holds.")] = False,
+    stop_after: Annotated[
+        str | None, typer.Option(metavar="STAGE", help="Stop after this stage: cold_start, grpo or recursion.")
+    ] = None,
+    start_from: Annotated[
+        str | None, typer.Option("--from", metavar="MODEL", help="Begin with this model folder, without a cold start.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Try every part of a full-size training with small replacements.")
+    ] = False,
+    max_usd: Annotated[
+        float | None, typer.Option(min=0, max=1e9, help="Cost cap of the workers over the whole training, in USD.")
+    ] = None,
     pool: Pool = None,
-    db: Db = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    db: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL",
+            callback=inputs.database_url,
+            help="Keep each rollout as a run in this database. Without it none is kept.",
+        ),
+    ] = None,
+    given: options.JsonQuiet = options.NONE,
 ) -> int:
     stage = next((each for each in STAGES if each == stop_after), None)
     if stop_after is not None and stage is None:
@@ -138,12 +127,13 @@ def train_command(
     needs_extra("train")
 
     def show(line: str) -> None:
-        if _main_process() and not quiet:
-            print(line, file=sys.stderr, flush=True)
+        if _main_process():
+            given.say(line)
 
     choices: dict[str, Any] = {"resume": resume, "stop_after": stage, "start_from": start_from}
     if asked.scale is not None or dry_run:
-        done = train_at_scale(asked, out, pool, max_usd, db, show, dry_run=dry_run, **choices)
+        given = replace(given, pool=pool, max_usd=max_usd, db=db)
+        done = train_at_scale(asked, out, given, show, dry_run=dry_run, **choices)
     else:
         for option, value in (("--pool", pool), ("--db", db), ("--max-usd", max_usd)):
             if value is not None:
@@ -156,14 +146,13 @@ def train_command(
 
         if out is None:
             name = asked.name if asked.seed == written.seed else f"{asked.name}-seed{asked.seed}"
-            out = inputs.read_settings().data_folder / "training" / name
+            out = given.settings.data_folder / "training" / name
             show(f"model and record go into {out}")
         done = train(asked, out, show=show, **choices)
     if not _main_process():
         return 0
     figures = {"iteration": done.iteration, "held_out": done.held_out}
-    print_either(
-        as_json,
+    given.print(
         lambda: {
             "folder": str(done.folder),
             "sha256": done.sha256,

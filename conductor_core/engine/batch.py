@@ -1,16 +1,23 @@
 """Runs of a batch of tasks: the request of each task, the resume of a stopped batch, its cost and its budget."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Condition
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from conductor_core.chat.messages import WorkerSpec
-from conductor_core.engine.budgets import longest_plan, longest_usd
+from conductor_core.engine.budgets import CostCap, longest_plan, longest_usd
 from conductor_core.engine.request import asks_conductor, resume_of
+from conductor_core.run.actor import Caller
 from conductor_core.run.request import RunRequest, new_run_id
 from conductor_core.run.trace import RoundTrace, RunTrace, StepTrace
 from conductor_core.run.values import BatchRow
 from conductor_core.workflow.model import Workflow
+
+if TYPE_CHECKING:
+    from conductor_core.engine.host import EngineHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +170,110 @@ class Room:
         if not self._costs:
             return self._running == 0
         return self._spent_usd + (self._running + 1) * self._expected() <= self._max_usd
+
+
+Work = TypeVar("Work")
+
+
+class ManyRuns(Generic[Work]):
+    """Carries out runs, several at once, until none is left, the budget is used or it is stopped.
+
+    Attributes:
+        cap: what all may spend together, earlier ones included; None: no limit.
+    """
+
+    def __init__(
+        self,
+        host: "EngineHost",
+        caller: Caller,
+        left: Iterable[Work],
+        concurrency: int,
+        *,
+        max_usd: float | None,
+        earlier: Sequence[RunTrace],
+        plan_max_tokens: int,
+    ) -> None:
+        """``earlier``: the runs that count against the budget, too."""
+        self.host, self._caller, self._left = host, caller, iter(left)
+        self._concurrency, self._plan_max_tokens = concurrency, plan_max_tokens
+        self.cap: CostCap | None = None
+        self._room = Room(math.inf, 0.0, [0.0])
+        if max_usd is not None:
+            spent = spent_at_most(earlier, plan_max_tokens)
+            self.cap = CostCap(spent, max_usd=max_usd)
+            self._room = Room(max_usd, spent.usd, [run.cost_usd or 0.0 for run in earlier if run.status == "completed"])
+        self._under_way: set[str] = set()
+        self._stopped = False
+        self._broken: Exception | None = None
+        self._lock, self._ending = Lock(), Lock()
+
+    def request(self, work: Work) -> RunRequest:
+        raise NotImplementedError
+
+    def wait(self, run_id: str) -> RunTrace:
+        return self.host.wait(run_id)
+
+    def on_end(self, work: Work, trace: RunTrace) -> None:
+        """Is told of each run that ended, by one thread at a time."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the budget let no further run begin; None: it did not."""
+        reached = None if self.cap is None else self.cap.reached
+        return self._room.refused if reached is None else str(reached)
+
+    @property
+    def running(self) -> int:
+        with self._lock:
+            return len(self._under_way)
+
+    def run(self) -> None:
+        """Blocks. Raises: what broke one of the runs; the others are cancelled then."""
+        # Each run has a thread, which only waits and uses no processor.
+        with ThreadPoolExecutor(self._concurrency, "runs") as threads:
+            for each in [threads.submit(self._work) for _ in range(self._concurrency)]:
+                each.result()
+        if self._broken is not None:
+            raise self._broken
+
+    def stop(self) -> None:
+        """Lets no further run begin and cancels those that go on. What is finished is kept. Any thread may call it."""
+        with self._lock:
+            self._stopped = True
+            running = list(self._under_way)
+        self._room.close()
+        for run_id in running:
+            self.host.cancel(run_id, self._caller)
+
+    def _work(self) -> None:
+        while self._room.begin():
+            with self._lock:
+                over = self._stopped or (self.cap is not None and self.cap.reached is not None)
+                following = None if over else next(self._left, None)
+            if following is None:
+                self._room.close()
+                return
+            try:
+                self._one(following)
+            except Exception as error:  # noqa: BLE001  kept and raised in the end, whatever it is: the others must stop
+                with self._lock:
+                    self._broken = self._broken or error
+                self.stop()
+                return
+
+    def _one(self, work: Work) -> None:
+        run_id = self.host.start(self.request(work), self.cap)
+        with self._lock:
+            self._under_way.add(run_id)
+            stopped = self._stopped
+        if stopped:
+            self.host.cancel(run_id, self._caller)
+        try:
+            trace = self.wait(run_id)
+        finally:
+            with self._lock:
+                self._under_way.discard(run_id)
+        spent_usd = 0.0 if self.cap is None else spent_at_most([trace], self._plan_max_tokens).usd
+        self._room.end(spent_usd, completed=trace.status == "completed")
+        with self._ending:
+            self.on_end(work, trace)

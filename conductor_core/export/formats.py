@@ -86,10 +86,6 @@ def lists(plan: Plan) -> str:
     return f"# model_id: {who}\n{_with_escapes(to_lists(plan.workflow, plan.agents))}"
 
 
-def workflow_json(plan: Plan) -> str:
-    return _with_escapes(to_json(plan.workflow, plan.task or None))
-
-
 def _with_escapes(text: str) -> str:
     return _HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
@@ -115,7 +111,12 @@ class PlanFormat(Generic[Content]):
 
 PLAN_FORMATS: Mapping[str, PlanFormat[str]] = {
     "lists": PlanFormat("Three Python lists", ".txt", "text/plain", lists),
-    "json": PlanFormat("Workflow file (JSON)", ".json", "application/json", workflow_json),
+    "json": PlanFormat(
+        "Workflow file (JSON)",
+        ".json",
+        "application/json",
+        lambda plan: _with_escapes(to_json(plan.workflow, plan.task or None)),
+    ),
     "mermaid": PlanFormat("Mermaid", ".mmd", "text/plain", mermaid),
     "svg": PlanFormat("Picture (SVG)", ".svg", "image/svg+xml", svg),
     **{

@@ -664,7 +664,7 @@ class Watched:
         self._sink, self._traces = sink, traces
 
     def append(self, *events: Event) -> "asyncio.Future[None]":
-        events = self._with_traces(events)
+        events = tuple(map(self._with_traces, events))
         future = self._sink.append(*events)
 
         def written(done: "asyncio.Future[None]") -> None:
@@ -675,14 +675,11 @@ class Watched:
         return future
 
     def append_and_wait(self, *events: Event) -> None:
-        events = self._with_traces(events)
+        events = tuple(map(self._with_traces, events))
         self._sink.append_and_wait(*events)
         self._traces.note(events)
 
-    def _with_traces(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
-        return tuple(map(self._with_trace, events))
-
-    def _with_trace(self, event: Event) -> Event:
+    def _with_traces(self, event: Event) -> Event:
         if isinstance(event, RunCreated | RunTaken):
             return event.model_copy(update={"traces": (self._traces.to,)})
         if isinstance(event, FinalEvent) and (fault := self._traces.fault):

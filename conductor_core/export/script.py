@@ -139,11 +139,6 @@ def params_of(worker: WorkerSpec) -> Mapping[str, Any]:
     return {name: value for name, value in worker.params.items() if name not in _NOT_PARAMETERS}
 
 
-def key_expression(worker: WorkerSpec) -> str:
-    """Returns Python text for the worker's key. The script reads it from the environment."""
-    return quoted(NO_KEY) if worker.api_key_env is None else f"key_in({quoted(worker.api_key_env)})"
-
-
 @dataclass(frozen=True, slots=True)
 class Framework:
     """One target of export, whose template is ``scripts/NAME.py.j2``.
@@ -200,7 +195,8 @@ def _template(name: str) -> "Template":
         "quoted": quoted,
         "value": value,
         "url": lambda worker: (worker.base_url or OPENAI_URL).rstrip("/"),
-        "key": key_expression,
+        # The script reads a key from the environment.
+        "key": lambda worker: f"key_in({quoted(worker.api_key_env)})" if worker.api_key_env else quoted(NO_KEY),
         "params": params_of,
         "steps": lambda reads: ", ".join(f"step_{earlier}" for earlier in reads),
     }

@@ -4,8 +4,7 @@ from itertools import product
 
 from playwright.sync_api import expect
 
-from conductor_core.analysis.decision_page import record_page
-from conductor_core.analysis.decision_record import decision_record
+from conductor_core.analysis.decision_record import decision_record, record_page
 from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor

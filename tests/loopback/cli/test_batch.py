@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from conductor_core.cli import batch
-from conductor_core.cli.batch import BatchOptions, run_batch
 from conductor_core.run.costs import Cost
 from conductor_core.run.events import Event, RunInterrupted, StepCompleted
 from conductor_core.settings import Settings
@@ -388,15 +387,16 @@ def test_a_batch_is_resumed_as_many_at_once_as_before(
 ) -> None:
     resumed = []
 
-    def noted(given: BatchOptions, settings: Settings) -> int:
-        resumed.append((given.concurrency, given.each.excluded))
-        return run_batch(given, settings)
+    def noted(store: Any, given: Any, of_file: Any, *others: Any) -> Any:
+        resumed.append((of_file.concurrency, of_file.each.excluded))
+        return resumed_from(store, given, of_file, *others)
 
     provider.always(lambda call: error(400, "no"))
     file = task_file(tmp_path / "tasks.jsonl", 2)
     asked = ["--concurrency", "1", "--exclude", "gamma"]
     assert cli("run", "--tasks", file, *where, *asked, *db(tmp_path)).code == 1
-    monkeypatch.setattr(batch, "run_batch", noted)
+    resumed_from = batch._resumed_from
+    monkeypatch.setattr(batch, "_resumed_from", noted)
     for given in ([], where, ["--exclude", "gamma"], ["--concurrency", "3"]):
         assert cli("run", "--tasks", file, "--resume", *given, *db(tmp_path)).code == 1
     named = [("gamma",) if given is where else () for given in ([], where, ["--exclude", "gamma"], [])]

@@ -186,7 +186,7 @@ def test_the_folder_of_a_downloaded_model_names_it_too(tmp_path: Path) -> None:
 def test_the_list_names_a_servers_model_as_a_conductor_is_named() -> None:
     spec = WorkerSpec(name="m", provider="openai", model="qwen", base_url="http://127.0.0.1:9/v1")
     served = [each for each in machine_models(Settings(), [spec]) if each.where == "server"]
-    assert "\nhttp://127.0.0.1:9/v1#qwen " in "\n".join(lines(served, Path("a"), Path("b"), 0))
+    assert "\nhttp://127.0.0.1:9/v1#qwen " in "\n".join(lines(served, Settings(), Path("b"), 0))
 
 
 def test_a_gguf_file_of_the_hub_is_pulled_by_its_tag(cli: CommandLine, hub: LoopbackHub, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """What a decision record says of a run, and that it says nothing that no event says."""
 
-from conductor_core.analysis.decision_page import _went_to
-from conductor_core.analysis.decision_record import decision_record
+from conductor_core.analysis.decision_record import _went_to, decision_record
 from conductor_core.chat.messages import (
     ConductorInfo,
     Message,

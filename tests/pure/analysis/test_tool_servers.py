@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from conductor_core.analysis.decision_page import record_page, record_text
-from conductor_core.analysis.decision_record import decision_record
+from conductor_core.analysis.decision_record import decision_record, record_page, record_text
 from conductor_core.analysis.documents import run_document, waiting_document
 from conductor_core.cli import live
 from conductor_core.cli.show import context_lines, run_lines

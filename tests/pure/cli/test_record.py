@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.analysis.decision_page import record_text
-from conductor_core.analysis.decision_record import decision_record
+from conductor_core.analysis.decision_record import decision_record, record_text
 from storage import Privacy, open_store
 from storage.bundles import verifier_digest, verifier_source
 from storage.evidence import verifier

@@ -1,9 +1,8 @@
 """What ``rerun`` asks for, from its arguments and the recorded run."""
 
-from conductor_core.cli.rerun import NOTHING, RerunTarget, overrides_by_hand, prepare
+from conductor_core.cli.rerun import RerunOptions, RerunTarget, overrides_by_hand
 from conductor_core.run.events import RunInterrupted
 from conductor_core.run.trace import fold
-from conductor_core.settings import Settings
 from tests.support.tool_runs import begun, tool_call, tool_sent, tools_called
 
 
@@ -13,7 +12,7 @@ def test_an_interrupted_run_with_an_output_by_hand_keeps_the_calls_that_it_made(
         [*begun("r"), tools_called("r", [call]), tool_sent("r", call, effects=True), RunInterrupted(run_id="r")]
     )
     by_hand = overrides_by_hand(dead, ["1=Paris"], (), ())
-    request, forecast = prepare(dead, NOTHING, Settings(), RerunTarget(None, None, ()), (), by_hand)
+    request, forecast = RerunTarget(dead, RerunOptions()).prepare((), by_hand)
     (turn,) = request.overrides.turns_at((0,))
     assert [(each.outcome, each.tool) for each in turn.ran] == [("unknown", "write")]
     assert request.overrides.output_at((1,)) is not None
