@@ -16,8 +16,7 @@ from conductor_core.privacy.masking import GONE, TYPED_KEY, TypedKeys, has_key
 from conductor_core.providers.model_files import check_spec
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
-from conductor_core.tools.allowed import allow, refusal
-from conductor_core.tools.servers import open_server
+from conductor_core.tools.servers import allow, open_server, refusal
 from conductor_core.workers.pool_file import PoolFile
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from conductor_core.workflow.validation import ImagesGiven

@@ -108,7 +108,7 @@ def _terms(spec: WorkerSpec, terms: CallTerms) -> dict[str, Any]:
 
 
 MOST_STOPS = 4
-"""More texts that end an answer OpenAI does not take; ``engine.answer_form`` knows all of them."""
+"""More texts that end an answer OpenAI does not take; ``engine.step`` knows all of them."""
 
 
 def _least(limit: Any, most: int) -> int:

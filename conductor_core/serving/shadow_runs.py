@@ -4,7 +4,7 @@ The shadow is a run of purpose ``shadow``, ``about_run_id`` the forwarded one. I
 task, turns before, images, system text, tools, and what the answer has to be. It never acts. If a worker calls one of
 the client's tools, nobody carries the call out: the run ends there as cancelled by the program, with the call in its
 record (``tool.called``), which can be compared with the call that the forwarded answer made. A tool of the pool's own
-servers that has effects is not called either, and its worker is told so (``engine.tool_calls``).
+servers that has effects is not called either, and its worker is told so (``engine.calls``).
 
 Where the right answer is known (``grade``), both runs are judged right or wrong by ``grader``. Answers that are equal,
 and equal calls of tools, are ``same`` by ``grader``: no judge is paid for that. Else a judge, if there is one, is asked
