@@ -22,6 +22,8 @@ from conductor_core.run.commands import COMMAND, Command
 from conductor_core.run.events import (
     EVENT,
     FINAL_KINDS,
+    FREE_FIELDS,
+    STRUCTURE_FIELDS,
     Event,
     PlanDelta,
     PlanProgress,
@@ -30,12 +32,13 @@ from conductor_core.run.events import (
     StepProgress,
     TakenOut,
     TextRedacted,
+    is_structure,
+    place_of,
 )
-from conductor_core.run.redaction import FREE, STRUCTURE, is_structure, place_of
 from conductor_core.text import without_escapes
 from storage.encoding import storable
 
-_OURS = STRUCTURE | {
+_OURS = STRUCTURE_FIELDS | {
     "actor",
     "agent",
     "agents",
@@ -268,7 +271,7 @@ class RecordRedaction:
             return digests.get(item, item)
         if is_structure(name, item):
             return item
-        inside = "free" if name in FREE else "ours" if name in _OURS else within
+        inside = "free" if name in FREE_FIELDS else "ours" if name in _OURS else within
         return self._value(item, mask, count, digests, inside)
 
     def _hidden(self, text: str, mask: Mask, count: _Count, *, only_keys: bool = False) -> str:

@@ -18,7 +18,6 @@ from conductor_core.chat.messages import IN_WORDS, INCOMPLETE, Conductor, Parent
 from conductor_core.engine.approvals import Approvals, GateRules, Stop, check_providers, check_steps
 from conductor_core.engine.budgets import Budget, CostCap
 from conductor_core.engine.calls import ConcurrencyLimits, RunState, ToolCalls
-from conductor_core.engine.planner import ask_conductor, use_given
 from conductor_core.engine.pools import Pool, also_missing, images_given, require_image_worker, with_fallbacks
 from conductor_core.engine.prompts import (
     Answer,
@@ -45,7 +44,7 @@ from conductor_core.settings import Settings
 from conductor_core.text import whole_characters
 from conductor_core.workflow.edits import require_fit
 from conductor_core.workflow.model import Fault, Step, Workflow
-from conductor_core.workflow.topology import descendants
+from conductor_core.workflow.topology import descendants, topology
 from conductor_core.workflow.validation import check_given
 
 
@@ -282,6 +281,53 @@ class RoundRunner:
         return HELD if ended == "waits" else None
 
 
+def _use_given(
+    state: RunState,
+    round_path: Path,
+    workflow: Workflow,
+    warnings: tuple[Fault, ...],
+    before: Workflow | None = None,
+) -> None:
+    """Records a plan that is given, not written now. ``before``: the plan before a person changed it.
+
+    Does not wait until it is durable: a step's start is later in the log, and nothing leaves before that is durable.
+    """
+    recorder = state.recorder
+    written = workflow if before is None else before
+    events: list[ev.Event] = [
+        ev.PlanCompleted(
+            **recorder.at(),
+            round=round_path,
+            source="file" if state.request.parent_run_id is None else "parent",
+            workflow=written,
+            topology=topology(written),
+            warnings=warnings if before is None else (),
+        )
+    ]
+    if before is not None:
+        events.append(
+            ev.PlanEdited(
+                **recorder.at(),
+                round=round_path,
+                actor=state.request.actor,
+                door=state.request.door,
+                before=before,
+                after=workflow,
+                origins=state.request.origins,
+                topology=topology(workflow),
+                warnings=warnings,
+            )
+        )
+    recorder.send(*events)
+
+
+async def _ask_conductor(state: RunState, round_path: Path, parent: ParentPlan | None = None) -> Workflow:
+    """See ``planner.ask_conductor``."""
+    from conductor_core.engine.planner import ask_conductor  # when used: a run of a given workflow asks no Conductor
+
+    return await ask_conductor(state, round_path, parent)
+
+
 class _Recursion:
     """Carries out a step whose agent is the Conductor: it writes a workflow of its own for the same task.
 
@@ -349,8 +395,8 @@ class _Recursion:
     async def _plan(self, recorded: Workflow | None) -> Workflow:
         """Raises: ConductorError, LimitReached, StoreError."""
         if recorded is None:
-            return await ask_conductor(self._state, self._path, self._parent)
-        use_given(self._state, self._path, recorded, ())
+            return await _ask_conductor(self._state, self._path, self._parent)
+        _use_given(self._state, self._path, recorded, ())
         return recorded
 
     async def _fail(self, code: str, message: str) -> None:
@@ -643,9 +689,9 @@ class Execution:
         if self.trace.root.workflow is None:
             if self._plan is not None:
                 workflow, warnings, before = self._plan
-                use_given(state, (), workflow, warnings, before)
+                _use_given(state, (), workflow, warnings, before)
             elif state.approvals.admits_conductor(()):
-                await ask_conductor(state, ())
+                await _ask_conductor(state, ())
             else:
                 return HELD
         if request.plan_only:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.conductors.roles import cast_of
-from conductor_core.rehearsal.reading import read_role
 from conductor_core.rehearsal.skills import rehearsal_specs
+from conductor_core.rehearsal.worker import read_role
 from conductor_core.workflow.model import QUESTION, AccessList, Step, Workflow
 from conductor_core.workflow.topology import (
     TEMPLATES,
