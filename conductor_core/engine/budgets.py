@@ -68,12 +68,8 @@ class Call:
     """What it took, which counts from the end of its context on; None: its caller adds it."""
 
     def took(self, usage: Usage, said_usd: float | None = None) -> None:
-        self.taken = usage, self.cost_usd(usage, said_usd)
-
-    def cost_usd(self, usage: Usage, said_usd: float | None) -> float:
-        if said_usd is not None:
-            return said_usd
-        return 0.0 if self.price is None else self.price.cost_usd(usage)
+        by_price = 0.0 if self.price is None else self.price.cost_usd(usage)
+        self.taken = usage, by_price if said_usd is None else said_usd
 
 
 class CostCap:
@@ -355,9 +351,4 @@ class Budget:
     def broken_off(self) -> tuple[BrokenOff, ...]:
         return tuple(
             BrokenOff(path=path, usage=call.usage, cost_usd=call.cost_usd) for path, call in self._live.items()
-        )
-
-    def out_of_time(self) -> LimitReached:
-        return LimitReached(
-            f"the time limit of this run is reached: {self.limits.max_seconds:g} s, planning included", limit="seconds"
         )

@@ -88,7 +88,8 @@ class ToolCalls:
     async def list_for(self, specs: Iterable[WorkerSpec]) -> None:
         """Asks the servers of these workers what they offer, unless the run knows. Raises: StoreError."""
         names = dict.fromkeys(name for spec in specs for name in servers_of(spec))
-        wanted = [name for name in names if name not in self._asked and self._is_to_be_asked(name)]
+        known = {name for name, listed in self._listings.items() if not listed.listing.fault}
+        wanted = [name for name in names if name not in self._asked | known]
         self._asked.update(wanted)
         if not wanted:
             return
@@ -97,10 +98,6 @@ class ToolCalls:
         asked = await asyncio.gather(*(self._list(name) for name in wanted if name not in there))
         again = [ev.ToolsListed(**self._recorder.at(), listing=listing, recorded=True) for listing in resumed]
         await self._recorder.emit(*again, *(self._listed(listing) for listing in asked))
-
-    def _is_to_be_asked(self, name: str) -> bool:
-        known = self._listings.get(name)
-        return known is None or bool(known.listing.fault)
 
     async def _list(self, name: str) -> ToolListing:
         server = self._servers.get(name)
@@ -329,8 +326,12 @@ class CallSequence:
         self._set(state.pool.workers[agent])
 
     def _set(self, worker: Worker) -> None:
-        if self._seed is not None and takes_seed(worker.spec):  # others draw afresh at every call
-            worker = self._open(with_seed(worker.spec, self._seed))
+        if self._seed is not None and takes_seed(spec := worker.spec):  # others draw afresh at every call
+            # A simulated worker is opened with the seed instead.
+            with_seed = (
+                spec if spec.simulated else spec.model_copy(update={"params": {**spec.params, "seed": self._seed}})
+            )
+            worker = self._open(with_seed)
         self.worker, self.agent = worker, worker.spec.name
         self._asked.add(self.agent)
         self._failed = self._grown = 0
@@ -393,11 +394,6 @@ class CallSequence:
 def takes_seed(spec: WorkerSpec) -> bool:
     """Whether the answers of a worker depend on a seed that we choose: not every server knows the parameter."""
     return spec.provider in ("rehearsal", *HERE) or "seed" in spec.params
-
-
-def with_seed(spec: WorkerSpec, seed: int) -> WorkerSpec:
-    """Returns a worker that takes a seed, with this one. A simulated worker is opened with it instead."""
-    return spec if spec.simulated else spec.model_copy(update={"params": {**spec.params, "seed": seed}})
 
 
 def limit_of(spec: WorkerSpec) -> tuple[str, int | None]:

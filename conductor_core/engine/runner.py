@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from conductor_core import __version__
 from conductor_core.chat.messages import IN_WORDS, INCOMPLETE, Conductor, ParentPlan, Usage
-from conductor_core.engine.approvals import Approvals, GateRules, Stop, check_providers, check_steps
+from conductor_core.engine.approvals import Approvals, Stop, check_providers, check_steps
 from conductor_core.engine.budgets import Budget, CostCap
 from conductor_core.engine.calls import ConcurrencyLimits, RunState, ToolCalls
 from conductor_core.engine.pools import Pool, also_missing, images_given, require_image_worker, with_fallbacks
@@ -31,7 +31,15 @@ from conductor_core.engine.prompts import (
 from conductor_core.engine.recorder import Recorder
 from conductor_core.engine.request import EarlierAnswers, ReadTrace
 from conductor_core.engine.step import StepCall
-from conductor_core.errors import BadInput, ConductorError, InspectorError, StoreError, WorkerRefused, codes_of
+from conductor_core.errors import (
+    BadInput,
+    ConductorError,
+    InspectorError,
+    LimitReached,
+    StoreError,
+    WorkerRefused,
+    codes_of,
+)
 from conductor_core.privacy import masking
 from conductor_core.run import events as ev
 from conductor_core.run.actor import THE_PROGRAM, Caller
@@ -348,8 +356,10 @@ class _Recursion:
         if asks and not state.approvals.admits_conductor(self._path, self._step_input.identity):
             return HELD
         await self._start()
+        if workflow is None and recorded is not None:
+            _use_given(state, self._path, recorded, ())
         try:
-            workflow = workflow or await self._plan(recorded)
+            workflow = workflow or recorded or await _ask_conductor(state, self._path, self._parent)
         except ConductorError as error:
             await self._fail(error.code, str(error))
             return None
@@ -391,13 +401,6 @@ class _Recursion:
             ),
             ev.RecursionEntered(**recorder.at(self._started_ms), path=self._path, depth=len(self._path)),
         )
-
-    async def _plan(self, recorded: Workflow | None) -> Workflow:
-        """Raises: ConductorError, LimitReached, StoreError."""
-        if recorded is None:
-            return await _ask_conductor(self._state, self._path, self._parent)
-        _use_given(self._state, self._path, recorded, ())
-        return recorded
 
     async def _fail(self, code: str, message: str) -> None:
         recorder, now_ms = self._state.recorder, self._state.recorder.now_ms()
@@ -508,8 +511,8 @@ class Engine:
             seed=request.seed,
             pool_seed=pool.seed,
         )
-        rules = GateRules(request.gates, inputs, self._settings.plan_max_tokens)
-        approvals = Approvals(recorder, rules, inputs, checked.earlier if request.resumed else ())
+        interrupted = checked.earlier if request.resumed else ()
+        approvals = Approvals(recorder, request.gates, inputs, self._settings.plan_max_tokens, interrupted)
         state = RunState(
             request=request,
             settings=self._settings,
@@ -544,7 +547,7 @@ class CheckedRequest:
     Attributes:
         pool: without the workers that the request excludes.
         created: the first event, to be written before anything else happens.
-        trace: the run as it is recorded, if it was queued or waited, and is to be resumed; None: it is new.
+        trace: the run as it is recorded, if it waited, and is to be resumed; None: it is new.
         epoch_s: when its clock showed zero, or would have, had it not stood, by ``time.monotonic``.
         earlier: the runs whose answers stand in for identical steps.
         cap: what this run and others may spend together.
@@ -648,7 +651,7 @@ class Execution:
         return self._recorder.trace
 
     async def resume(self, commands: Sequence[SentCommand]) -> None:
-        """Makes a run that was queued or waited this process's own, and answers ``commands``, all or nothing.
+        """Makes a run that waited this process's own, and answers ``commands``, all or nothing.
 
         Raises: EventOutOfOrder if another process was quicker; StoreError.
         """
@@ -716,7 +719,8 @@ class Execution:
                     ev.RunCancelled, command=stop.command, actor=stop.caller.actor, door=stop.caller.door
                 )
             else:
-                outcome = self._failed(self._state.budget.out_of_time())
+                most = f"{self._state.request.limits.max_seconds:g} s, planning included"
+                outcome = self._failed(LimitReached(f"the time limit of this run is reached: {most}", limit="seconds"))
         elif broken.done():
             outcome = self._failed(broken.result())
         elif _held(body) and self.trace.denial is None and self._decision.done():

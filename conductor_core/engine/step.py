@@ -390,7 +390,10 @@ class StepCall:
             await self._start()
         if (fault := self._state.tools.fault(self._spec)) is not None:
             raise WorkerToolsAway(f"worker {self._spec.name} was not asked: {fault}")
-        messages = await self._messages()
+        try:
+            messages = await loaded(messages, self._state.read_content)
+        except ContentMissing as error:
+            raise WorkerRefused(f"worker {self._spec.name} was not asked: {error}") from error
         self._begin_attempt()
         self._live = self._budget.begin_call(self._path, self._input_tokens, price, most_usd)
         self._asked = True
@@ -414,7 +417,11 @@ class StepCall:
                             ended = Finished(finish_reason="stop", stop_text=self._stops.hit)
                             return self._with_written_calls(ended)
         except BaseException as error:
-            self._show_held()
+            # What was held back is text: the call broke off, so it is no call of a tool.
+            self._output_characters += len(self._held)
+            self._text.append(self._held)
+            self._deltas.add(self._held)
+            self._held, self._may_write_calls = "", False
             if not isinstance(error, TimeoutError) or not limit.expired():
                 raise
             raise WorkerTimedOut(
@@ -424,23 +431,10 @@ class StepCall:
             f"the answer of worker {self._spec.name} was cut: its stream ended without a finish_reason"
         )
 
-    async def _messages(self) -> tuple[Message, ...]:
-        """Returns what is sent, with the bytes of its images. Raises: WorkerRefused if one is gone."""
-        try:
-            return await loaded(self._told, self._state.read_content)
-        except ContentMissing as error:
-            raise WorkerRefused(f"worker {self._spec.name} was not asked: {error}") from error
-
     def _checked(self, finished: Finished) -> Finished:
         """Raises: WorkerFailed if the worker called an offered tool with arguments that are no JSON object."""
-        if not self._calls_tools(finished):
-            return finished
-        for call in finished.tool_calls:
-            try:
-                read = json.loads(call.arguments or "{}")
-            except (ValueError, RecursionError):
-                read = None
-            if not isinstance(read, dict):
+        for call in finished.tool_calls if self._calls_tools(finished) else ():
+            if not isinstance(_read(call.arguments or "{}"), dict):
                 raise WorkerFailed(
                     f"worker {self._spec.name} called the tool {call.name} with arguments that are no JSON object"
                 )
@@ -596,14 +590,6 @@ class StepCall:
                 return
             self._may_write_calls = False
         self._receive(text, reasoning=False)
-
-    def _show_held(self) -> None:
-        """Takes what was held back as text: the call broke off, so it is no call of a tool."""
-        held, self._held, self._may_write_calls = self._held, "", False
-        if held:
-            self._output_characters += len(held)
-            self._text.append(held)
-            self._deltas.add(held)
 
     def _with_written_calls(self, finished: Finished) -> Finished:
         """Takes the rest of the answer, unless it is nothing but calls of tools that the model wrote as text."""
