@@ -11,9 +11,9 @@ from conductor_core.analysis.compare import compare_plans, compare_runs
 from conductor_core.analysis.conclusion import conclude
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
 from conductor_core.chat.messages import ConductorInfo, Message, Usage
+from conductor_core.chat.servers import server_of
 from conductor_core.chat.tools import called_name, dotted
 from conductor_core.formats import APIS, TOOL_OUTCOMES, effects_word, seconds, size_in_bytes
-from conductor_core.providers.servers import server_of
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
 from conductor_core.run.context_flow import (

@@ -18,6 +18,7 @@ from conductor_core.chat.messages import (
     WorkerSpec,
     sum_of_costs,
 )
+from conductor_core.chat.servers import servers
 from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.pools import with_fallbacks
@@ -25,7 +26,6 @@ from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_
 from conductor_core.engine.recorder import At, Recorder
 from conductor_core.engine.request import RunRecords
 from conductor_core.errors import BadInput, EventOutOfOrder
-from conductor_core.providers.servers import servers
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Approve, Cancel, Command, Deny, Edit, SentCommand, ToolResults, Unproven
@@ -202,7 +202,7 @@ class Approvals:
         return None if most[1] is None else self._trace.known_usd + most[1]
 
     def _that(self, holds: Callable[[Gate], bool]) -> tuple[str, ...]:
-        """Returns the gates that hold. A limit in USD does until somebody lets the run exceed it: one decision counts."""
+        """Returns the gates that hold. A limit in USD does so until somebody lets the run exceed it."""
         exceeded = {rule for each in self._trace.approvals if each.status == "granted" for rule in each.rules}
         rules = (str(gate) for gate in self._gates if holds(gate))
         return tuple(rule for rule in rules if not rule.startswith("usd:") or rule not in exceeded)

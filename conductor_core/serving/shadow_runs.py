@@ -24,13 +24,13 @@ from threading import Lock
 from typing import Literal, NamedTuple, Protocol
 
 from conductor_core.chat.messages import ToolCall, WorkerSpec, in_words
+from conductor_core.chat.servers import servers
 from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import RunRecords
 from conductor_core.errors import InspectorError, StoreError
 from conductor_core.privacy.masking import one_line
-from conductor_core.providers.servers import servers
 from conductor_core.run.actor import THE_PROGRAM, Actor, Caller
 from conductor_core.run.judgement import Judgement, Mark, Verdict
 from conductor_core.run.request import JUDGE_PURPOSE, SHADOW_PURPOSE, RunRequest

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from functools import partial
 
 from conductor_core.chat.messages import images_in
+from conductor_core.chat.servers import UNKNOWN_HOST
 from conductor_core.errors import BadInput
 from conductor_core.formats import plural
-from conductor_core.providers.servers import UNKNOWN_HOST
 from conductor_core.run.egress import Call
 from conductor_core.run.values import label
 from conductor_core.workflow.model import Frozen
