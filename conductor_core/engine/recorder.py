@@ -80,7 +80,7 @@ class Recorder:
         return self._closed
 
     def now_ms(self) -> float:
-        """Returns the monotonic milliseconds that the run has run. The clock stops while it is queued or waits."""
+        """Returns the monotonic milliseconds that the run has run. The clock stops while it waits."""
         return round((time.monotonic() - self._epoch_s) * 1000, 3)
 
     def at(self, at_ms: float | None = None) -> At:
@@ -177,16 +177,10 @@ def _on_beat(loop: asyncio.AbstractEventLoop, due_s: float, wake: Callable[[], N
         loop.call_soon(wake)
         return
     beat, waiting = math.ceil(due_s / BEAT_S), _beats.setdefault(loop, {})
-    if beat in waiting:
-        waiting[beat].append(wake)
-    else:
-        waiting[beat] = [wake]
-        loop.call_at(beat * BEAT_S, _wake_all, loop, beat)
-
-
-def _wake_all(loop: asyncio.AbstractEventLoop, beat: int) -> None:
-    for wake in _beats[loop].pop(beat):
-        loop.call_soon(wake)
+    if beat not in waiting:
+        waiting[beat] = []
+        loop.call_at(beat * BEAT_S, lambda: [loop.call_soon(each) for each in waiting.pop(beat)])
+    waiting[beat].append(wake)
 
 
 class DeltaBuffer:
