@@ -68,8 +68,12 @@ class Call:
     """What it took, which counts from the end of its context on; None: its caller adds it."""
 
     def took(self, usage: Usage, said_usd: float | None = None) -> None:
-        by_price = 0.0 if self.price is None else self.price.cost_usd(usage)
-        self.taken = usage, by_price if said_usd is None else said_usd
+        self.taken = usage, self.cost_usd(usage, said_usd)
+
+    def cost_usd(self, usage: Usage, said_usd: float | None) -> float:
+        if said_usd is not None:
+            return said_usd
+        return 0.0 if self.price is None else self.price.cost_usd(usage)
 
 
 class CostCap:

@@ -225,13 +225,11 @@ def open_server(spec: ToolServerSpec, refusal: str = "") -> ToolServer:
     Args:
         refusal: why it may not be reached; then it offers nothing, and calls nothing.
     """
-    if refusal:
-        return RefusedServer(spec, refusal)
     if spec.kind == "python":
         from conductor_core.tools.python import PythonServer
 
         return PythonServer(spec)
-    return McpServer(spec)
+    return McpServer(spec, refusal)
 
 
 def where(spec: ToolServerSpec) -> str:
@@ -241,32 +239,14 @@ def where(spec: ToolServerSpec) -> str:
     return one_line(Path(spec.command[0]).name) if spec.command else ""
 
 
-class RefusedServer:
-    """A server that this machine must not reach. Its listing says why."""
-
-    def __init__(self, spec: ToolServerSpec, refusal: str) -> None:
-        self.spec = spec
-        self._refusal = refusal
-
-    async def list(self) -> ToolListing:
-        spec = self.spec
-        return ToolListing(server=spec.name, kind=spec.kind, where=where(spec), fault=self._refusal)
-
-    async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolAnswer:
-        return answer("unreachable", self._refusal)
-
-    async def aclose(self) -> None:
-        """Nothing was opened."""
-
-
 class McpServer:
     """A server of the Model Context Protocol, on its standard input and output or over streamable HTTP.
 
     Before each call its definitions are read again: a tool that is no longer as it was offered is not called.
     """
 
-    def __init__(self, spec: ToolServerSpec) -> None:
-        self.spec = spec
+    def __init__(self, spec: ToolServerSpec, refusal: str = "") -> None:
+        self.spec, self._refusal = spec, refusal
         self._connection: Connection | None = None
 
     async def list(self) -> ToolListing:
@@ -305,6 +285,8 @@ class McpServer:
             await connection.release(self.spec, held)
 
     async def _definitions(self) -> tuple[Sequence[Definition], str]:
+        if self._refusal:
+            raise Unreachable(self._refusal)
         found, title = await self._shared().tools()
         return [
             Definition(
