@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+import anyio
+import httpx2
+
 from conductor_core import __version__
 from conductor_core.chat.tools import ToolServerSpec
 from conductor_core.errors import BadInput
@@ -27,7 +30,6 @@ from conductor_core.privacy import masking
 from conductor_core.privacy.masking import is_set, names_a_key, one_line
 
 if TYPE_CHECKING:
-    import httpx2
     import mcp
     from mcp.client._transport import TransportStreams
 
@@ -98,7 +100,6 @@ async def started(spec: ToolServerSpec, notes: Notes) -> "AsyncGenerator[Transpo
 
     Raises: OSError if no process can be started.
     """
-    import anyio
     from mcp.shared.message import SessionMessage
 
     life_out, life_in = os.pipe()
@@ -135,7 +136,6 @@ async def started(spec: ToolServerSpec, notes: Notes) -> "AsyncGenerator[Transpo
 
 
 async def _read(stdout: asyncio.StreamReader, told: Any, notes: Notes) -> None:
-    import anyio
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
 
@@ -198,7 +198,6 @@ def has_many_values(message: Any) -> bool:
 
 
 async def _write(stdin: asyncio.StreamWriter, to_tell: Any, told: Any, notes: Notes) -> None:
-    import anyio
     from mcp.types import JSONRPCRequest
 
     try:
@@ -570,8 +569,6 @@ def missing(spec: ToolServerSpec) -> str:
 
 @asynccontextmanager
 async def _http(spec: ToolServerSpec) -> "AsyncGenerator[TransportStreams]":
-    import anyio
-    import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
     # What is compressed may be any size once it is not.
@@ -595,8 +592,6 @@ async def _http(spec: ToolServerSpec) -> "AsyncGenerator[TransportStreams]":
 
 async def _pass_on(received: Any, told: Any) -> None:
     """Passes on what a server sends until it sends too much at once."""
-    import anyio
-
     with told, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for each in received:
             if has_many_values(getattr(each, "message", None)):
@@ -604,10 +599,8 @@ async def _pass_on(received: Any, told: Any) -> None:
             await told.send(each)
 
 
-async def _bounded(response: "httpx2.Response") -> None:
+async def _bounded(response: httpx2.Response) -> None:
     """Notes the status of a reply, and bounds what is read of it."""
-    import httpx2
-
     kind = response.headers.get("content-type", "").lower()
     if (statuses := _status.get(None)) is not None:
         of_the_protocol = kind.startswith(("application/json", "text/event-stream"))
@@ -616,28 +609,26 @@ async def _bounded(response: "httpx2.Response") -> None:
         raise httpx2.StreamError("it sent a compressed reply, which was not asked for")
     # Of a stream of messages, the library bounds the bytes of each.
     most_bytes = math.inf if kind.startswith("text/event-stream") else MOST_MESSAGE_BYTES
-    response.stream = _stream_of_at_most(response.stream, most_bytes)
+    response.stream = _AtMost(response.stream, most_bytes)
 
 
-def _stream_of_at_most(stream: Any, most_bytes: float) -> Any:
-    import httpx2
+class _AtMost(httpx2.AsyncByteStream):
+    def __init__(self, stream: Any, most_bytes: float) -> None:
+        self._stream, self._most_bytes = stream, most_bytes
 
-    class AtMost(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            left, opened = most_bytes, 0
-            async for piece in stream:
-                left -= len(piece)
-                opened += brackets(piece)
-                if opened > MOST_BRACKETS:
-                    raise httpx2.StreamError(MANY_VALUES)
-                if left < 0:
-                    raise httpx2.StreamError(f"it sent a reply of more than {MOST_MESSAGE_BYTES // 1024**2} MB")
-                yield piece
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left, opened = self._most_bytes, 0
+        async for piece in self._stream:
+            left -= len(piece)
+            opened += brackets(piece)
+            if opened > MOST_BRACKETS:
+                raise httpx2.StreamError(MANY_VALUES)
+            if left < 0:
+                raise httpx2.StreamError(f"it sent a reply of more than {MOST_MESSAGE_BYTES // 1024**2} MB")
+            yield piece
 
-        async def aclose(self) -> None:
-            await stream.aclose()
-
-    return AtMost()
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def host_of(url: str) -> str:
