@@ -177,10 +177,16 @@ def _on_beat(loop: asyncio.AbstractEventLoop, due_s: float, wake: Callable[[], N
         loop.call_soon(wake)
         return
     beat, waiting = math.ceil(due_s / BEAT_S), _beats.setdefault(loop, {})
-    if beat not in waiting:
-        waiting[beat] = []
-        loop.call_at(beat * BEAT_S, lambda: [loop.call_soon(each) for each in waiting.pop(beat)])
-    waiting[beat].append(wake)
+    if beat in waiting:
+        waiting[beat].append(wake)
+    else:
+        waiting[beat] = [wake]
+        loop.call_at(beat * BEAT_S, _wake_all, loop, beat)
+
+
+def _wake_all(loop: asyncio.AbstractEventLoop, beat: int) -> None:
+    for wake in _beats[loop].pop(beat):
+        loop.call_soon(wake)
 
 
 class DeltaBuffer:
