@@ -301,7 +301,7 @@ def _completed(turn: ToolTurn) -> ToolTurn:
     missing = [
         ToolResultPart(
             call_id=call.call_id,
-            text=UNKNOWN_RESULT if (ran := turn.ran_of(call.call_id)) is not None and ran.effects else _NOT_BEGUN,
+            text=UNKNOWN_RESULT if (sent := turn.ran_of(call.call_id)) is not None and sent.effects else _NOT_BEGUN,
             is_error=True,
         )
         for call in turn.open_calls
