@@ -19,7 +19,7 @@ from typing import Any
 from conductor_core.errors import BadInput, StoreDamaged, UnknownRun
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import one_line
-from conductor_core.run.actor import Caller
+from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.service_key import ServiceKey, check_providers
 from storage.database.connections import Change, Database
 from storage.encoding import add_rows, caller_columns, caller_fields, has_run, read_caller, read_time, row_digest
@@ -34,10 +34,10 @@ FIXED = (
 )  # fmt: skip
 """The columns of ``service_keys`` that never change."""
 _COLUMNS = ", ".join((*FIXED, "revoked_at_utc"))
-OF_KEY = "json_valid(actor) AND json_extract(actor, '$.kind') = 'service' AND json_extract(actor, '$.id') = ?"
+_OF_KEY = "json_valid(actor) AND json_extract(actor, '$.kind') = 'service' AND json_extract(actor, '$.id') = ?"
 """Runs of a key, in the words of the index ``ix_runs_service``."""
-_SPENT = f"SELECT total(known_usd), sum(input_tokens + output_tokens) FROM runs WHERE {OF_KEY} AND created_at_utc >= ?"  # noqa: S608  own text
-_LAST = f"SELECT max(created_at_utc) FROM runs WHERE {OF_KEY}"  # noqa: S608  own text
+_SPENT = f"SELECT total(known_usd), sum(input_tokens + output_tokens) FROM runs WHERE {_OF_KEY} AND created_at_utc >= ?"  # noqa: S608  own text
+_LAST = f"SELECT max(created_at_utc) FROM runs WHERE {_OF_KEY}"  # noqa: S608  own text
 MOST_USD, MOST_NUMBER = 1e9, 10**12
 _MOST_NAMES, _LONGEST = 100, 200
 
@@ -148,6 +148,11 @@ class ServiceKeys:
     def last_used(self, key_id: str) -> datetime | None:
         """Returns when the key's newest run was created; None: it has none."""
         return read_time(self._database.row(_LAST, (key_id,))[0])
+
+    def asked_for(self, run_id: str, key: Actor) -> bool:
+        """Whether this service key asked for the run here, by its row; the run's own events are not read."""
+        query = f"SELECT 1 FROM runs WHERE {_OF_KEY} AND run_id = ? AND NOT imported"  # noqa: S608  own text
+        return self._database.row(query, (key.id, run_id)) is not None
 
     def _changed(self, work: Callable[[sqlite3.Cursor], str | None]) -> None:
         if (refusal := self._change(work)) is not None:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from conductor_core.analysis.conclusion import Conclusion
 from conductor_core.chat.messages import Usage
 from conductor_core.run.actor import Caller
 from conductor_core.run.costs import Cost
 from conductor_core.run.events import Event
 from conductor_core.run.trace import RunStatus, UnreadableStatus
+from conductor_core.run.values import Conclusion
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Frozen
 
 ErasedStatus = Literal["erased"]

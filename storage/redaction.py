@@ -20,11 +20,11 @@ from conductor_core.privacy.detectors import NAMES, NamesOfRun, NameSpans, OpenT
 from conductor_core.privacy.masking import MARK, Mask, MaskedText, environment_keys, folded, known
 from conductor_core.run import events as ev
 from conductor_core.run.commands import COMMAND, Command
-from conductor_core.run.redaction import FREE, STRUCTURE, is_structure, place_of
+from conductor_core.run.events import FREE_FIELDS, STRUCTURE_FIELDS, is_structure, place_of
 from conductor_core.text import without_escapes
 from storage.encoding import storable
 
-_OURS = STRUCTURE | {
+_OURS = STRUCTURE_FIELDS | {
     "actor",
     "agent",
     "agents",
@@ -257,7 +257,7 @@ class RecordRedaction:
             return digests.get(item, item)
         if is_structure(name, item):
             return item
-        inside = "free" if name in FREE else "ours" if name in _OURS else within
+        inside = "free" if name in FREE_FIELDS else "ours" if name in _OURS else within
         return self._value(item, mask, count, digests, inside)
 
     def _hidden(self, text: str, mask: Mask, count: _Count, *, only_keys: bool = False) -> str:

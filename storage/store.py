@@ -10,14 +10,16 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequ
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from conductor_core.chat.messages import LoadedImage
 from conductor_core.errors import BadInput, EventOutOfOrder, RunHasEnded, StoreDamaged, StoreError, UnknownRun
 from conductor_core.files import keep_private, private_folder
 from conductor_core.privacy import masking
 from conductor_core.privacy.detectors import check_installed
-from conductor_core.run.actor import Actor, Caller
+from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.costs import interruption
 from conductor_core.run.events import FINAL_KINDS, Event, RunCreated
@@ -27,7 +29,6 @@ from conductor_core.run.trace import ENDED_STATUSES, RunTrace, RunUnreadable
 from conductor_core.settings import Settings, sqlite_url
 from conductor_core.text import plain, whole_characters
 from storage import errors
-from storage.access_log import AccessLog
 from storage.database.connections import BUSY_TIMEOUT_S, Database, path_of
 from storage.encoding import (
     add_rows,
@@ -38,12 +39,8 @@ from storage.encoding import (
     stored_rows,
     the_one_run,
 )
-from storage.endpoint import OF_KEY, DeletedResponses, ServiceKeys
-from storage.evidence import anchoring, sent_commands
-from storage.evidence.derived import deletion_digest, erased_digest
-from storage.evidence.history import Report
+from storage.evidence import anchoring
 from storage.evidence.keys import file_of_log, load_key, new_key, new_key_in_place
-from storage.judgements import Judgements
 from storage.log import commands, queries, reading
 from storage.log.commands import CommandWatch, Listener, Signer, records_of_no_run
 from storage.log.event_log import EventLog, forget_images, keep_images, read_image
@@ -55,10 +52,13 @@ from storage.merkle.formats import PublicKey, error_text, rotated_keys, text_of
 from storage.privacy import SEALED, Privacy, Sealed
 from storage.records import ERASED, OF_TOOLS, BatchSummary, RawEvent, RunSummary, StoredEvent
 from storage.redaction import RecordRedaction
-from storage.search.filters import read_words
-from storage.search.index import forget as forget_text
-from storage.search.search import RunSearch
-from storage.shadow import ShadowTraffic
+
+if TYPE_CHECKING:
+    from storage.access_log import AccessLog
+    from storage.endpoint import DeletedResponses, ServiceKeys
+    from storage.judgements import Judgements
+    from storage.search.search import RunSearch
+    from storage.shadow import ShadowTraffic
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +101,8 @@ def _take_out(cursor: sqlite3.Cursor, run_ids: Sequence[str], caller: Caller, *,
     If all events of an erased run are encrypted, they stay: whoever destroys its key makes them unreadable. Else they
     go. A run that was erased before counts as erased again. Call it in a transaction of the writer.
     """
+    from storage.search.index import forget as forget_text  # when used: few commands delete runs
+
     done = Deleted()
     # SQLite then overwrites what it deletes, instead of only unlinking it.
     cursor.execute("PRAGMA secure_delete=ON")
@@ -145,6 +147,8 @@ def _refusal(cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str] | None) -
 def _record(
     cursor: sqlite3.Cursor, run_id: str, run: tuple[str, str], caller: Caller, *, erased: bool, sealed: bool
 ) -> None:
+    from storage.evidence.derived import deletion_digest, erased_digest  # when used: few commands delete runs
+
     events = stored_rows(cursor.connection, run_id)
     sha256 = hashlib.sha256(b"".join(stored_line(*row) for row in events)).hexdigest()
     now, (actor, door) = datetime.now(UTC).isoformat(), caller_columns(caller)
@@ -214,12 +218,44 @@ class Store:
             with suppress(StoreDamaged):  # whatever is read next says so
                 self._anchoring.resume()
             self._drop_left_keys()
-        self.search = RunSearch(database, self.log.change_and_wait)
-        self.shadow_traffic = ShadowTraffic(database)
-        self.access_log = AccessLog(database, self.log.change)
-        self.service_keys = ServiceKeys(database, self.log.change_and_wait)
-        self.deleted_responses = DeletedResponses(database, self.log.change_and_wait)
-        self.judgements = Judgements(database, self.log.change_and_wait, redaction.note)
+
+    # Rooms of their own, each opened when it is first used: a run needs none of them.
+
+    @cached_property
+    def search(self) -> "RunSearch":
+        from storage.search.search import RunSearch
+
+        return RunSearch(self._database, self.log.change_and_wait)
+
+    @cached_property
+    def shadow_traffic(self) -> "ShadowTraffic":
+        from storage.shadow import ShadowTraffic
+
+        return ShadowTraffic(self._database)
+
+    @cached_property
+    def access_log(self) -> "AccessLog":
+        from storage.access_log import AccessLog
+
+        return AccessLog(self._database, self.log.change)
+
+    @cached_property
+    def service_keys(self) -> "ServiceKeys":
+        from storage.endpoint import ServiceKeys
+
+        return ServiceKeys(self._database, self.log.change_and_wait)
+
+    @cached_property
+    def deleted_responses(self) -> "DeletedResponses":
+        from storage.endpoint import DeletedResponses
+
+        return DeletedResponses(self._database, self.log.change_and_wait)
+
+    @cached_property
+    def judgements(self) -> "Judgements":
+        from storage.judgements import Judgements
+
+        return Judgements(self._database, self.log.change_and_wait, self._redaction.note)
 
     @property
     def refusal(self) -> StoreError | None:
@@ -401,11 +437,6 @@ class Store:
             found = queries.read_run_ids(connection, prefix, limit=4) if prefix else []
         return the_one_run(prefix, found, unknown_run(prefix))
 
-    def caused_by(self, run_id: str, key: Actor) -> bool:
-        """Whether this service key asked for the run here, by its row; the run's own events are not read."""
-        query = f"SELECT 1 FROM runs WHERE {OF_KEY} AND run_id = ? AND NOT imported"  # noqa: S608  own text
-        return self._database.row(query, (key.id, run_id)) is not None
-
     def created(self, run_id: str) -> RunCreated:
         """The first event of the run. Raises: UnknownRun, RunUnreadable, StoreDamaged."""
         events = self.events(run_id, limit=1)
@@ -450,6 +481,9 @@ class Store:
 
     def unproven(self, run_id: str) -> list[str]:
         """Returns what the run's events say that somebody decided, although no machine has sent it: a sentence each."""
+        from storage.evidence import sent_commands  # when used: it concerns runs that are resumed
+        from storage.evidence.history import Report
+
         report = Report()
         with self._database.reading() as connection:
             keys = self._trusted(records_of_no_run(connection), read_origin(connection))
@@ -679,7 +713,8 @@ class Store:
         """
         for watch in self._watches:
             watch.close()
-        self.search.close()
+        if "search" in self.__dict__:
+            self.search.close()
         self._anchoring.close()
         if self.refusal is None and (fault := self._anchoring.fault) is not None:
             where = self.places.anchor.file
@@ -724,6 +759,8 @@ def _with_answers(connection: sqlite3.Connection, search: Search) -> Search:
         search = replace(search, text=whole_characters(search.text))
     if not search.text or not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'search_places'").fetchall():
         return search
+    from storage.search.filters import read_words  # when used: few lists are searched
+
     with suppress(BadInput):
         words = read_words(search.text)
         if words is not None and words.match is not None:

@@ -10,7 +10,6 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from operator import itemgetter
 from typing import Literal
@@ -18,6 +17,7 @@ from typing import Literal
 from conductor_core.analysis.answers import Block, boxed, fenced_blocks, open_fence, refuses
 from conductor_core.run.request import JUDGE_PURPOSE, PASS_PURPOSE, REPLAY_PURPOSE, TOUR_PURPOSE
 from conductor_core.run.trace import RunTrace, StepTrace
+from conductor_core.run.values import Conclusion, ConclusionKind
 from conductor_core.text import plain as written_out
 
 # Markdown and LaTeX as a line of plain text, and where sentences end. A formula becomes one line of the same meaning:
@@ -290,30 +290,6 @@ _NOTHING = re.compile(r"\W*(?:none|n/?a|nothing|unknown|not (?:known|available)|
 _LETTER = re.compile(r"\s*(?:Hi|Hello|Hey|Dear)(?: [^\W\da-z]\w*[.]?){1,4}[,!:]|\s*Subject:")
 _NO_WIDTH = re.compile("[\u00ad\u200b\u2060\ufeff]")
 
-Kind = Literal["value", "code", "text", "declined", "empty"]
-
-
-@dataclass(frozen=True)
-class Conclusion:
-    """The conclusion of a text.
-
-    Attributes:
-        kind: ``value``: what the text itself marks as its answer, or all of a short text; ``code``: the name of what
-            its code defines; ``text``: it marks no value; ``declined``: it says that it cannot answer; ``empty``.
-        text: one line without markup, at most ``LONGEST_CONCLUSION`` characters: the value or name, how a text begins,
-            or the sentence that declines; "" for ``empty`` alone.
-        formula: a ``value`` that is one formula as it was written, without its delimiters; else "".
-    """
-
-    kind: Kind
-    text: str
-    formula: str = ""
-
-    @property
-    def headline(self) -> str:
-        """What may be shown large: a marked value, or what code defines; else ""."""
-        return self.text if self.kind in ("value", "code") else ""
-
 
 def conclude(text: str, task: str = "") -> Conclusion:
     """Returns the conclusion of ``text``. ``task`` tells echoes from answers, and the asked function from helpers."""
@@ -440,7 +416,7 @@ Likeness = Literal["same", "same value", "differ in wording", "differ"]
 """``same``: word by word. ``same value``: in other words. ``differ in wording``: nobody marked values to compare."""
 
 
-def answer_key(text: str, task: str = "") -> tuple[Kind, str]:
+def answer_key(text: str, task: str = "") -> tuple[ConclusionKind, str]:
     """Returns what answers are compared by, and a text that is equal for equal answers. ``task``: see ``conclude``.
 
     Values are compared where they are marked; code as it is written: two functions of one name are two answers; else
@@ -449,7 +425,7 @@ def answer_key(text: str, task: str = "") -> tuple[Kind, str]:
     return key_of(text, conclude(text, task))
 
 
-def key_of(text: str, found: Conclusion) -> tuple[Kind, str]:
+def key_of(text: str, found: Conclusion) -> tuple[ConclusionKind, str]:
     """Returns the ``answer_key`` of ``text``, whose conclusion is ``found``."""
     if found.kind == "code":
         blocks = [block.code.strip() for block in fenced_blocks(text) if block.code.strip()]

@@ -24,9 +24,9 @@ from conductor_core.analysis.conclusion import conclude
 from conductor_core.analysis.text_diff import compare_texts, shortened
 from conductor_core.chat.messages import IN_WORDS as ENDINGS_IN_WORDS
 from conductor_core.chat.messages import ConductorInfo, Message, data_url_of
+from conductor_core.chat.servers import server_of
 from conductor_core.chat.tools import called_name, dotted
 from conductor_core.formats import APIS, TOOL_OUTCOMES, effects_word, plural, seconds, size_in_bytes
-from conductor_core.providers.servers import server_of
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
 from conductor_core.run.context_flow import (

@@ -241,7 +241,10 @@ class Usage(Frozen):
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
-        parts = {name: _sum_of_known(getattr(self, name), getattr(other, name)) for name in _PARTS_OF_USAGE}
+        parts: dict[str, int | None] = {}
+        for name in _PARTS_OF_USAGE:
+            known = [part for part in (getattr(self, name), getattr(other, name)) if part is not None]
+            parts[name] = sum(known) if known else None
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
@@ -256,10 +259,6 @@ def _parts_in_words(*told: tuple[int | None, str]) -> str:
 
 
 _PARTS_OF_USAGE = tuple(name for name, field in Usage.model_fields.items() if field.default is None)
-
-
-def _sum_of_known(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other
 
 
 _Usd = Annotated[

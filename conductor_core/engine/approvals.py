@@ -18,6 +18,7 @@ from conductor_core.chat.messages import (
     WorkerSpec,
     sum_of_costs,
 )
+from conductor_core.chat.servers import servers
 from conductor_core.chat.usage import estimate_input_tokens
 from conductor_core.engine.budgets import longest_answer
 from conductor_core.engine.pools import with_fallbacks
@@ -25,7 +26,6 @@ from conductor_core.engine.prompts import Answer, StepInput, StepInputs, digest_
 from conductor_core.engine.recorder import At, Recorder
 from conductor_core.engine.request import RunRecords
 from conductor_core.errors import BadInput, EventOutOfOrder
-from conductor_core.providers.servers import servers
 from conductor_core.run import events as ev
 from conductor_core.run.actor import Caller
 from conductor_core.run.commands import Approve, Cancel, Command, Deny, Edit, SentCommand, ToolResults, Unproven
@@ -45,73 +45,32 @@ Most = tuple[Usage, float | None]
 None: a price is unknown."""
 
 
-class GateRules:
-    """The gates of a run, over the workers and the Conductor that it may call."""
-
-    def __init__(self, gates: Iterable[Gate], inputs: StepInputs, plan_max_tokens: int) -> None:
-        self._gates = tuple(gates)
-        self._inputs = inputs
-        self._plan_max_tokens = plan_max_tokens
-
-    def __bool__(self) -> bool:
-        return bool(self._gates)
-
-    def for_plan(self, path: Path, most_usd: float | None) -> tuple[str, ...]:
-        return self._that(lambda gate: (gate.rule == "plan" and not path) or _exceeds(gate, most_usd))
-
-    def for_step(self, path: Path, agent: str, most_usd: float | None) -> tuple[str, ...]:
-        """Returns the gates that hold back a step after which the run costs up to ``most_usd`` in all."""
-        # The Conductor is asked about where it is called, and for each step of its own plan.
-        called = () if agent == CONDUCTOR_AGENT else with_fallbacks(agent, self._inputs.workers)
-        at = {server for spec in called for server in servers(spec)}
-        return self._that(
-            lambda gate: (
-                gate.rule == "steps"
-                or (gate.rule == "step" and path == (gate.number,))
-                or _at(gate, at)
-                or _exceeds(gate, most_usd)
-            )
-        )
-
-    def for_tool(self) -> tuple[str, ...]:
-        """Returns the gates that hold back a call of a tool with effects."""
-        return self._that(lambda gate: gate.rule == "tools")
-
-    def for_conductor(self) -> tuple[str, ...]:
-        conductor = self._inputs.conductor
-        at = {"local"} if conductor is None else servers(conductor)
-        return self._that(lambda gate: _at(gate, at))
-
-    def most_of_call(self, agent: str, messages: tuple[Message, ...]) -> Most:
-        """Returns the highest cost of one call. A fallback may make it."""
-        return self._most(agent, estimate_input_tokens(messages))
-
-    def most_of_plan(self, workflow: Workflow, spent: Collection[int] = ()) -> Most:
-        """Returns the highest cost of all steps but ``spent``. An inner plan of the Conductor is not in it."""
-        mosts = []
-        for index, step in enumerate(workflow.steps):
-            if index in spent:
-                continue
+def most_of_plan(workflow: Workflow, inputs: StepInputs, plan_max_tokens: int, spent: Collection[int] = ()) -> Most:
+    """Returns the highest cost of all steps but ``spent``. An inner plan of the Conductor is not in it."""
+    mosts = []
+    for index, step in enumerate(workflow.steps):
+        if index not in spent:
             read = [workflow.steps[earlier].agent for earlier in workflow.reads(index)]
-            tokens = self._inputs.asked.tokens(step.instruction) + sum(self._longest(agent) for agent in read)
-            mosts.append(self._most(step.agent, tokens))
-        usage = sum((usage for usage, _ in mosts), Usage(estimated=True))
-        return usage, sum_of_costs(usd for _, usd in mosts)
+            tokens = inputs.asked.tokens(step.instruction)
+            tokens += sum(_longest(agent, inputs, plan_max_tokens) for agent in read)
+            mosts.append(_most(step.agent, tokens, inputs, plan_max_tokens))
+    usage = sum((usage for usage, _ in mosts), Usage(estimated=True))
+    return usage, sum_of_costs(usd for _, usd in mosts)
 
-    def _that(self, holds: Callable[[Gate], bool]) -> tuple[str, ...]:
-        return tuple(str(gate) for gate in self._gates if holds(gate))
 
-    def _longest(self, agent: str) -> int:
-        return self._plan_max_tokens if agent == CONDUCTOR_AGENT else longest_answer(self._inputs.workers[agent])
+def _longest(agent: str, inputs: StepInputs, plan_max_tokens: int) -> int:
+    return plan_max_tokens if agent == CONDUCTOR_AGENT else longest_answer(inputs.workers[agent])
 
-    def _most(self, agent: str, input_tokens: int) -> Most:
-        usage = Usage(input_tokens=input_tokens, output_tokens=self._longest(agent), estimated=True)
-        conductor = self._inputs.conductor
-        prices = [spec.price for spec in with_fallbacks(agent, self._inputs.workers)]
-        if agent == CONDUCTOR_AGENT:
-            prices = [None if conductor is None else conductor.price]
-        costs = [None if price is None else price.cost_usd(usage) for price in prices]
-        return usage, None if None in costs else max(cost or 0.0 for cost in costs)
+
+def _most(agent: str, input_tokens: int, inputs: StepInputs, plan_max_tokens: int) -> Most:
+    """Returns the highest cost of one call. A fallback may make it."""
+    output_tokens = _longest(agent, inputs, plan_max_tokens)
+    usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated=True)
+    prices = [spec.price for spec in with_fallbacks(agent, inputs.workers)]
+    if agent == CONDUCTOR_AGENT:
+        prices = [None if inputs.conductor is None else inputs.conductor.price]
+    costs = [None if price is None else price.cost_usd(usage) for price in prices]
+    return usage, None if None in costs else max(cost or 0.0 for cost in costs)
 
 
 def check_providers(gates: Iterable[Gate], workers: Iterable[WorkerSpec], conductor: ConductorInfo | None) -> None:
@@ -156,13 +115,19 @@ class Approvals:
     """
 
     def __init__(
-        self, recorder: Recorder, rules: GateRules, inputs: StepInputs, interrupted: Sequence[RunTrace]
+        self,
+        recorder: Recorder,
+        gates: Sequence[Gate],
+        inputs: StepInputs,
+        plan_max_tokens: int,
+        interrupted: Sequence[RunTrace] = (),
     ) -> None:
         """``interrupted``: the runs that this one resumes. What was granted there for the same is granted here.
 
         What was granted in an imported run is its file's word, so it grants nothing.
         """
-        self._recorder, self._rules, self._inputs = recorder, rules, inputs
+        self._recorder, self._gates, self._inputs = recorder, gates, inputs
+        self._plan_max_tokens = plan_max_tokens
         self._granted_before = [
             (run.run_id, approval)
             for run in interrupted
@@ -179,15 +144,16 @@ class Approvals:
 
     @property
     def _open(self) -> bool:
-        return not self._rules or any(approval.rest for approval in self._trace.approvals)
+        return not self._gates or any(approval.rest for approval in self._trace.approvals)
 
     def admits_conductor(self, round_path: Path, identity: str | None = None) -> bool:
         """``identity``: of the step whose answer the Conductor plans; None: it plans the task."""
         if self._open:
             return True
-        return self._admits(
-            "conductor", round_path, self._rules.for_conductor(), identity or self._inputs.asked.identity
-        )
+        conductor = self._inputs.conductor
+        at = {"local"} if conductor is None else servers(conductor)
+        rules = self._that(lambda gate: _at(gate, at))
+        return self._admits("conductor", round_path, rules, identity or self._inputs.asked.identity)
 
     def admits_plan(self, round_path: Path, workflow: Workflow) -> bool:
         if self._open:
@@ -199,16 +165,28 @@ class Approvals:
             overrides = self._trace.overrides
             spent |= {*range(len(workflow.steps))} - overrides.needed(workflow)
             spent |= {given.step for given in overrides.outputs}
-        most = self._rules.most_of_plan(workflow, spent)
-        rules = self._undecided(self._rules.for_plan(round_path, self._with_spent(most)))
+        most = most_of_plan(workflow, self._inputs, self._plan_max_tokens, spent)
+        most_usd = self._with_spent(most)
+        rules = self._that(lambda gate: (gate.rule == "plan" and not round_path) or _exceeds(gate, most_usd))
         return self._admits("plan", round_path, rules, digest_text(workflow.model_dump_json()), most=most)
 
     def admits_step(self, path: Path, step: Step, asked: StepInput) -> bool:
         if self._open:
             return True
         messages = asked.context.messages
-        most = self._rules.most_of_call(step.agent, messages)
-        rules = self._undecided(self._rules.for_step(path, step.agent, self._with_spent(most)))
+        most = _most(step.agent, estimate_input_tokens(messages), self._inputs, self._plan_max_tokens)
+        most_usd = self._with_spent(most)
+        # The Conductor is asked about where it is called, and for each step of its own plan.
+        called = () if step.agent == CONDUCTOR_AGENT else with_fallbacks(step.agent, self._inputs.workers)
+        at = {server for spec in called for server in servers(spec)}
+        rules = self._that(
+            lambda gate: (
+                gate.rule == "steps"
+                or (gate.rule == "step" and path == (gate.number,))
+                or _at(gate, at)
+                or _exceeds(gate, most_usd)
+            )
+        )
         return self._admits("step", path, rules, asked.identity, step.agent, messages, most)
 
     def admits_tool(self, path: Path, call: ToolCall) -> bool:
@@ -217,20 +195,17 @@ class Approvals:
             return True
         part = ToolCallPart(call_id=call.call_id, name=call.name, arguments=call.arguments)
         said = (Message(role="assistant", content=(part,)),)
-        return self._admits("tool", path, self._rules.for_tool(), call.call_id, call.name, said, (Usage(), 0.0))
+        rules = self._that(lambda gate: gate.rule == "tools")
+        return self._admits("tool", path, rules, call.call_id, call.name, said, (Usage(), 0.0))
 
     def _with_spent(self, most: Most) -> float | None:
         return None if most[1] is None else self._trace.known_usd + most[1]
 
-    def _undecided(self, rules: tuple[str, ...]) -> tuple[str, ...]:
-        """Leaves out a limit in USD that somebody has allowed the run to exceed: one decision counts."""
-        allowed = {
-            rule
-            for approval in self._trace.approvals
-            for rule in approval.rules
-            if approval.status == "granted" and rule.startswith("usd:")
-        }
-        return tuple(rule for rule in rules if rule not in allowed)
+    def _that(self, holds: Callable[[Gate], bool]) -> tuple[str, ...]:
+        """Returns the gates that hold. A limit in USD does so until somebody lets the run exceed it."""
+        exceeded = {rule for each in self._trace.approvals if each.status == "granted" for rule in each.rules}
+        rules = (str(gate) for gate in self._gates if holds(gate))
+        return tuple(rule for rule in rules if not rule.startswith("usd:") or rule not in exceeded)
 
     def _admits(
         self,
@@ -297,7 +272,12 @@ class Approvals:
         if isinstance(command, Unproven):
             event: ev.Event = self._refused(sent.id, command, command.reason)
         elif isinstance(command, Edit):
-            event = self._edited(sent.id, command)
+            try:
+                event = self._edited(sent.id, command)
+            except KeyError:
+                event = self._refused(sent.id, command, f"this run has no plan at {label(command.round)}")
+            except (ValueError, WorkflowInvalid) as error:
+                event = self._refused(sent.id, command, str(error))
         elif isinstance(command, ToolResults):
             event = self._returned(sent.id, command)
         else:
@@ -379,16 +359,9 @@ class Approvals:
         return f"{asked.what} was {asked.status} by {asked.decided_by.in_words} before"
 
     def _edited(self, number: int, command: Edit) -> ev.Event:
-        if not self._trace.asked_for:
-            return self._refused(number, command, "nothing in this run waits, so its plan can no longer be edited")
-        try:
-            return self._edit(number, command)
-        except (KeyError, ValueError, WorkflowInvalid) as error:
-            what = f"this run has no plan at {label(command.round)}" if isinstance(error, KeyError) else str(error)
-            return self._refused(number, command, what)
-
-    def _edit(self, number: int, command: Edit) -> ev.Event:
         """Raises: KeyError, ValueError, WorkflowInvalid."""
+        if not self._trace.asked_for:
+            raise ValueError("nothing in this run waits, so its plan can no longer be edited")
         round_, inputs = self._trace.round_at(command.round), self._inputs
         before, after = round_.workflow, command.workflow
         if before is None:
@@ -441,7 +414,7 @@ class Stop(NamedTuple):
 
 
 def cancel(records: RunRecords, sink: EventSink, run_id: str, caller: Caller) -> None:
-    """Has a run end. One that is queued or waits ends at once; the process that carries out any other hears of it.
+    """Has a run end. One that waits ends at once; the process that carries out any other hears of it.
 
     Raises: UnknownRun, RunHasEnded, StoreError.
     """

@@ -356,8 +356,3 @@ class Budget:
         return tuple(
             BrokenOff(path=path, usage=call.usage, cost_usd=call.cost_usd) for path, call in self._live.items()
         )
-
-    def out_of_time(self) -> LimitReached:
-        return LimitReached(
-            f"the time limit of this run is reached: {self.limits.max_seconds:g} s, planning included", limit="seconds"
-        )

@@ -186,7 +186,8 @@ def preview(
         estimated_tokens=sum(forecast.estimated_tokens for forecast in will_run),
         estimated_usd=sum_of_costs(forecast.estimated_usd for forecast in will_run),
         rounds_on_top=sum(
-            forecast.agent == CONDUCTOR_AGENT and not looked_up.has_round(forecast.index) for forecast in will_run
+            forecast.agent == CONDUCTOR_AGENT and looked_up.answered_before(forecast.index, CONDUCTOR_AGENT) is None
+            for forecast in will_run
         ),
         rounds=recorded_rounds([source]),
         most_usd=max((_most_usd(looked_up, forecast.index, answers, workers) for forecast in will_run), default=0.0),
@@ -211,13 +212,14 @@ class _LookedUp:
         self.changes = compare(source.root.workflow or Workflow(steps=()), workflow, origins)
         self._asked = {(step.agent, step.instruction) for step in source.walk() if step.answered}
 
-    def has_round(self, index: int) -> bool:
-        then = self.before(index)
-        return then is not None and then.answered and then.agent == CONDUCTOR_AGENT
-
     def before(self, index: int) -> StepTrace | None:
         place = self.changes.steps[index].before
         return None if place is None or place >= len(self.source.steps) else self.source.steps[place]
+
+    def answered_before(self, index: int, agent: str) -> StepTrace | None:
+        """Returns what step ``index`` was in the source, if ``agent`` answered it there."""
+        then = self.before(index)
+        return then if then is not None and then.answered and then.agent == agent else None
 
     def forecast(self, index: int, reason: str, **more: Any) -> StepForecast:
         step, before = self.workflow.steps[index], self.changes.steps[index].before

@@ -13,7 +13,6 @@ import time
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from conductor_core.run.actor import THE_PROGRAM, Caller
 from conductor_core.run.commands import Cancel, Edit, SentCommand, ToolResults
 from conductor_core.run.events import EventSink
 from conductor_core.run.request import RunRequest
-from conductor_core.run.trace import AT_REST, RunTrace
+from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
 
@@ -178,7 +177,7 @@ class EngineHost:
         carries_on_all: bool = False,
     ) -> None:
         """Args:
-        records: reads queued runs and the runs that others build on.
+        records: reads runs that wait, and the runs that others build on.
         awaited: keeps the result of each run until ``wait`` has returned it. False where nobody waits, as in the
             app: then only the last results are kept.
         carries_on_all: goes on with any run that waits as soon as somebody decides, not only with those begun here.
@@ -237,15 +236,8 @@ class EngineHost:
         """Returns what a Conductor is. Opens it. Raises: UnknownConductor."""
         return self._opened.conductor(ref).info
 
-    def queue(self, request: RunRequest) -> str:
-        """Writes a run that some process will resume, and returns its id. Raises: as ``start``."""
-        with self._being_started():
-            created = self._checked(request).created.model_copy(update={"queued": True})
-            self._sink.append_and_wait(created)
-        return request.run_id
-
     def resume(self, run_id: str) -> None:
-        """Begins to carry out a run that is queued or waits from its record alone, and answers what was sent to it.
+        """Goes on with a run that waits from its record alone, and answers what was sent to it.
 
         Raises: as ``start``; EventOutOfOrder if another process was quicker.
         """
@@ -276,11 +268,11 @@ class EngineHost:
             self._pass_on(sent)
 
     def _at_rest(self, run_id: str) -> tuple[CheckedRequest, list[SentCommand]]:
-        """Reads a run that is queued or waits, as it can be resumed, and the commands that it has not answered."""
+        """Reads a run that waits, as it can be resumed, and the commands that it has not answered."""
         trace, created = self._records.read(run_id), self._records.created(run_id)
         keys = self._keys.get(run_id)
-        if trace.status not in AT_REST:
-            raise EventOutOfOrder(f"run {run_id} is {trace.status}: only a run that is queued or waits can be resumed")
+        if trace.status != "waiting":
+            raise EventOutOfOrder(f"run {run_id} is {trace.status}: only a run that waits can be resumed")
         self._require_proven(run_id)
         # The pool is recorded without the workers that are left out, and with its own settings.
         as_recorded = {
@@ -292,8 +284,6 @@ class EngineHost:
         request = created.request.model_copy(update=as_recorded)
         epoch_s = time.monotonic() - trace.last_at_ms / 1000
         commands = self._records.commands(run_id, trace.last_command)
-        if trace.status == "queued":
-            return replace(self._checked(request, keys=keys), created=created, trace=trace, epoch_s=epoch_s), commands
         require_typed_keys(created.pool.workers, keys)
         plans = [trace.root.workflow, *(sent.command.workflow for sent in commands if isinstance(sent.command, Edit))]
         conductor = None

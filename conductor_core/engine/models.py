@@ -53,8 +53,7 @@ from conductor_core.run.values import Limits
 from conductor_core.settings import SHIPPED, SMALL, TINY, Settings
 from conductor_core.settings import small_base as base_of_small
 from conductor_core.workers import discovery
-from conductor_core.workers.discovery import FoundServer, ready_workers
-from conductor_core.workers.health import Health, check_health, key_state
+from conductor_core.workers.discovery import FoundServer, Health, check_health, key_state, ready_workers
 
 __all__ = [
     "EXAMPLES",
@@ -509,7 +508,7 @@ def check_all(
 
 
 def discover_local_servers(settings: Settings) -> tuple[WorkerSpec, ...]:
-    return asyncio.run(discovery.discover_local_servers(discovery.titles(settings.server_ports)))
+    return ready_workers(find_servers({}, settings))
 
 
 def find_servers(

@@ -1,4 +1,4 @@
-"""Gets the plan of a round: from the Conductor, or given and checked. Names what came in place of a plan."""
+"""Has the Conductor write the plan of a round, and names what came in place of a plan."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from conductor_core.run import events as ev
 from conductor_core.run.values import Alternatives, Path
 from conductor_core.settings import Settings
 from conductor_core.text import whole_characters
-from conductor_core.workflow.model import Fault, Workflow
+from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.source import Notes, Parsed, SourceText, shorten
 from conductor_core.workflow.topology import topology
@@ -136,46 +136,6 @@ async def ask_conductor(state: RunState, round_path: Path, parent: ParentPlan | 
     raise PlanRejected(
         sentence(f"Conductor {conductor.info.name} was asked {times} and wrote no usable workflow", checked)
     )
-
-
-def use_given(
-    state: RunState,
-    round_path: Path,
-    workflow: Workflow,
-    warnings: tuple[Fault, ...],
-    before: Workflow | None = None,
-) -> None:
-    """Records a plan that is given, not written now. ``before``: the plan before a person changed it.
-
-    Does not wait until it is durable: a step's start is later in the log, and nothing leaves before that is durable.
-    """
-    recorder = state.recorder
-    written = workflow if before is None else before
-    events: list[ev.Event] = [
-        ev.PlanCompleted(
-            **recorder.at(),
-            round=round_path,
-            source="file" if state.request.parent_run_id is None else "parent",
-            workflow=written,
-            topology=topology(written),
-            warnings=warnings if before is None else (),
-        )
-    ]
-    if before is not None:
-        events.append(
-            ev.PlanEdited(
-                **recorder.at(),
-                round=round_path,
-                actor=state.request.actor,
-                door=state.request.door,
-                before=before,
-                after=workflow,
-                origins=state.request.origins,
-                topology=topology(workflow),
-                warnings=warnings,
-            )
-        )
-    recorder.send(*events)
 
 
 async def _written(

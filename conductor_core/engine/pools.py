@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core.chat.messages import Message, OnIncomplete, Worker, WorkerSpec, images_in
-from conductor_core.chat.tools import ToolServer
+from conductor_core.chat.tools import ToolServer, ToolServerSpec
 from conductor_core.errors import BadInput
 from conductor_core.files import expand_path, is_file, is_there
 from conductor_core.privacy.masking import GONE, TYPED_KEY, TypedKeys, has_key
-from conductor_core.providers.model_files import check_spec
-from conductor_core.run.values import PoolInfo
+from conductor_core.run.values import PoolFile, PoolInfo
 from conductor_core.settings import Settings
-from conductor_core.tools.allowed import allow, refusal
-from conductor_core.tools.servers import open_server
-from conductor_core.workers.pool_file import PoolFile
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from conductor_core.workflow.validation import ImagesGiven
 
@@ -145,12 +141,23 @@ def pool_info(ref: str | PoolInfo, settings: Settings, excluded: tuple[str, ...]
     Raises: PoolInvalid; BadInput for an unknown name in ``excluded``, or a worker that ``open_worker`` refuses.
     """
     if isinstance(ref, str):
-        read = read_pool(ref, settings)
-        allow(read.tools, settings.data_folder)
-        ref = PoolInfo(name=_name(ref), workers=read.workers, tools=read.tools)
+        read = _read_to_run(ref, settings)
+        return PoolInfo(name=_name(ref), workers=read.workers, tools=read.tools).without(excluded)
+    from conductor_core.providers.model_files import check_spec  # when used: what is read from a file is checked there
+
     for spec in ref.workers:
         check_spec(spec, settings.key_variables)
     return ref.without(excluded)
+
+
+def _read_to_run(ref: str, settings: Settings) -> PoolFile:
+    """``read_pool``; from then on this machine reaches the file's tool servers also where a record names them."""
+    read = read_pool(ref, settings)
+    if read.tools:
+        from conductor_core.tools.servers import allow
+
+        allow(read.tools, settings.data_folder)
+    return read
 
 
 def _name(ref: str) -> str:
@@ -165,12 +172,11 @@ def open_pool(ref: str, settings: Settings, *, seed: int | None = None) -> Pool:
 
     Raises: PoolInvalid, with every fault of the file.
     """
-    read = read_pool(ref, settings)
-    allow(read.tools, settings.data_folder)
+    read = _read_to_run(ref, settings)
     opened = reopen_pool(PoolInfo(name=_name(ref), workers=read.workers), settings, seed=seed)
     return replace(
         opened,
-        tool_servers={spec.name: open_server(spec) for spec in read.tools},
+        tool_servers=_tool_servers(read.tools),
         on_incomplete=read.on_incomplete or settings.on_incomplete,
         give_question=settings.give_question if read.give_question is None else read.give_question,
     )
@@ -191,8 +197,17 @@ def reopen_pool(info: PoolInfo, settings: Settings, *, seed: int | None = None) 
         excluded=info.excluded,
         on_incomplete=settings.on_incomplete,
         give_question=settings.give_question,
-        tool_servers={spec.name: open_server(spec, refusal=refusal(spec, settings.data_folder)) for spec in info.tools},
+        tool_servers=_tool_servers(info.tools, settings.data_folder),
     )
+
+
+def _tool_servers(specs: Sequence[ToolServerSpec], known_in: Path | None = None) -> dict[str, ToolServer]:
+    """``known_in``: the data folder that says which servers of a record may be reached; None: all may."""
+    if not specs:
+        return {}
+    from conductor_core.tools.servers import open_server, refusal
+
+    return {spec.name: open_server(spec, "" if known_in is None else refusal(spec, known_in)) for spec in specs}
 
 
 def open_worker(spec: WorkerSpec, settings: Settings, seed: int, keys: TypedKeys | None = None) -> Worker:

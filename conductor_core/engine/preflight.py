@@ -17,7 +17,7 @@ from conductor_core.errors import InspectorError
 from conductor_core.privacy.masking import TypedKeys, has_key
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
-from conductor_core.workers.health import Health, check_health
+from conductor_core.workers.discovery import Health, check_health
 from conductor_core.workflow.model import Frozen
 
 WITHIN_S = 4.0

@@ -44,7 +44,6 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.chat.tools import allowed
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
-from conductor_core.conductors.roles import agents_by_ordinal
 from conductor_core.engine.pools import images_given
 from conductor_core.errors import BadInput, ContentMissing
 from conductor_core.run.events import ToolsListed
@@ -504,6 +503,8 @@ class StepInputs:
         # and the last response: the output of the latest step that this one reads, and no other output.
         if self.conductor is None:
             raise KeyError(CONDUCTOR_AGENT)
+        from conductor_core.conductors.roles import agents_by_ordinal  # when used: few steps ask the Conductor
+
         last_read = workflow.reads(index)[-1:]
         last = answers[last_read[0]] if last_read else None
         agents = self.offered

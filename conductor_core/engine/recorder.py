@@ -80,7 +80,7 @@ class Recorder:
         return self._closed
 
     def now_ms(self) -> float:
-        """Returns the monotonic milliseconds that the run has run. The clock stops while it is queued or waits."""
+        """Returns the monotonic milliseconds that the run has run. The clock stops while it waits."""
         return round((time.monotonic() - self._epoch_s) * 1000, 3)
 
     def at(self, at_ms: float | None = None) -> At:

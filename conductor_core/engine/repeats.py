@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Literal
 
-from conductor_core.analysis.conclusion import Kind, answer_key, asked, conclude
+from conductor_core.analysis.conclusion import answer_key, asked, conclude
 from conductor_core.analysis.intervals import wilson
 from conductor_core.chat.messages import ConductorInfo, Usage, WorkerSpec, sum_of_costs
 from conductor_core.engine.estimates import ANSWER_TOKENS, RerunPreview, edit_step, forecast, preview
@@ -29,7 +29,7 @@ from conductor_core.run.request import (
     new_run_id,
 )
 from conductor_core.run.trace import RunStatus, RunTrace
-from conductor_core.run.values import BatchRow
+from conductor_core.run.values import BatchRow, ConclusionKind
 from conductor_core.workflow.model import Fault, Frozen, Workflow
 from conductor_core.workflow.topology import descendants, layers
 
@@ -212,7 +212,7 @@ class AnswerGroup(Frozen):
     """
 
     conclusion: str
-    by: Kind
+    by: ConclusionKind
     run_ids: tuple[str, ...]
     as_before: bool
     share: Share
@@ -318,7 +318,7 @@ def _agent(trace: RunTrace, step: int) -> str:
     return "" if workflow is None or step >= len(workflow.steps) else workflow.steps[step].agent
 
 
-def _before(source: RunTrace, step: int, extent: Extent) -> tuple[Kind, str] | None:
+def _before(source: RunTrace, step: int, extent: Extent) -> tuple[ConclusionKind, str] | None:
     text = source.answer
     if extent == "only":
         text = source.steps[step].output if step < len(source.steps) and source.steps[step].answered else None
@@ -330,8 +330,8 @@ def _share(count: int, of: int) -> Share:
     return Share(share=found.rate, low=found.low, high=found.high)
 
 
-def _tally(agent: str, runs: Sequence[RunTrace], before: tuple[Kind, str] | None) -> Tally:
-    found: dict[tuple[Kind, str], list[RunTrace]] = {}
+def _tally(agent: str, runs: Sequence[RunTrace], before: tuple[ConclusionKind, str] | None) -> Tally:
+    found: dict[tuple[ConclusionKind, str], list[RunTrace]] = {}
     whole = [run for run in runs if run.status == "completed" and run.answer is not None]
     for run in whole:
         found.setdefault(answer_key(run.answer or "", asked(run)), []).append(run)

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from conductor_core.chat.messages import INCOMPLETE, ToolCall, ToolResultPart
+from conductor_core.chat.messages import INCOMPLETE, ToolResultPart
 from conductor_core.errors import BadInput
 from conductor_core.run.actor import Caller, Door
 from conductor_core.run.commands import Command, SentCommand
 from conductor_core.run.events import RunCreated
 from conductor_core.run.request import Given, GivenTurns, Overrides, RunRequest
 from conductor_core.run.trace import ReusedFrom, RunTrace, StepTrace
-from conductor_core.run.values import Limits, Path, ToolRun, ToolTurn
+from conductor_core.run.values import Limits, Path, ToolTurn
 from conductor_core.settings import SHIPPED, Settings
 from conductor_core.workflow.edits import Origins
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
@@ -120,12 +120,12 @@ def overrides_from(source: RunTrace) -> Overrides:
     """
     if source.imported is None:
         return source.overrides
-    outputs = tuple(each.model_copy(update={"given": _of_file(source, each.step)}) for each in source.overrides.outputs)
+    of_file = Given(how="pinned", source_run_id=source.run_id, source_imported=True)
+    outputs = tuple(
+        each.model_copy(update={"given": of_file.model_copy(update={"source_path": (each.step,)})})
+        for each in source.overrides.outputs
+    )
     return source.overrides.model_copy(update={"outputs": outputs})
-
-
-def _of_file(source: RunTrace, step: int) -> Given:
-    return Given(how="pinned", source_run_id=source.run_id, source_path=(step,), source_imported=True)
 
 
 def carried(source: RunTrace, workflow: Workflow | None = None, origins: Origins | None = None) -> Overrides:
@@ -298,13 +298,15 @@ def _completed(turn: ToolTurn) -> ToolTurn:
     """Returns a turn with results for all calls: what is not known is said to the worker."""
     if turn.results is not None:
         return turn
-    missing = [_missing(call, turn.ran_of(call.call_id)) for call in turn.open_calls]
+    missing = [
+        ToolResultPart(
+            call_id=call.call_id,
+            text=UNKNOWN_RESULT if (sent := turn.ran_of(call.call_id)) is not None and sent.effects else _NOT_BEGUN,
+            is_error=True,
+        )
+        for call in turn.open_calls
+    ]
     ran = tuple(
         each if each.outcome is not None else each.model_copy(update={"outcome": "unknown"}) for each in turn.ran
     )
     return turn.model_copy(update={"ran": ran}).with_results(missing)
-
-
-def _missing(call: ToolCall, ran: ToolRun | None) -> ToolResultPart:
-    text = UNKNOWN_RESULT if ran is not None and ran.effects else _NOT_BEGUN
-    return ToolResultPart(call_id=call.call_id, text=text, is_error=True)

@@ -1,5 +1,7 @@
 """Carries out one step: calls its worker, streams the answer, repeats failed calls, records the end.
 
+What a client demands of the answer is kept whatever a server does: its form, and the texts before which it ends.
+
 A worker that calls tools ends a turn of the step. What tool servers of the pool are to do is done at once; for the
 client's tools the step waits. Then it goes on with what they brought.
 """
@@ -7,30 +9,32 @@ client's tools the step waits. Then it goes on with what they brought.
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import cache
+from typing import Any, Literal
 
 from conductor_core.chat.messages import (
     HERE,
     IN_WORDS,
+    AnswerRules,
     CallTerms,
     Finished,
     Message,
     ReasoningDelta,
     TextWasReasoning,
+    ToolCall,
     Usage,
     WorkerSpec,
 )
 from conductor_core.chat.progress import Progress, watching
 from conductor_core.chat.tools import MOST_TOOL_TURNS
 from conductor_core.chat.usage import estimate_input_tokens, tokens_of
-from conductor_core.engine.answer_form import StopTexts, correction, form_fault
 from conductor_core.engine.budgets import LiveCall, longest_usd
 from conductor_core.engine.calls import CallSequence, NextCall, RunState, name_the_limit
 from conductor_core.engine.prompts import StepInput, digest_text, loaded
 from conductor_core.engine.recorder import DeltaBuffer, Piece, closing
-from conductor_core.engine.written_calls import may_be_calls, written_calls
 from conductor_core.errors import (
     ContentMissing,
     InspectorError,
@@ -49,6 +53,171 @@ from conductor_core.run.trace import StepTrace
 from conductor_core.run.values import Path
 from conductor_core.text import whole_characters
 from conductor_core.workflow.model import Step
+
+_FENCE = re.compile(r"\s*```[A-Za-z]*\s*\n(?P<inside>.*?)\n?\s*```\s*", re.DOTALL)
+PATTERN_S = 0.2
+MOST_SAID = 600
+"""Characters of a fault that a model is told."""
+
+
+def document_in(text: str) -> str:
+    """Returns the JSON of an answer, without the fence that many models put around it."""
+    fenced = _FENCE.fullmatch(text)
+    return (text if fenced is None else fenced["inside"]).strip()
+
+
+def form_fault(text: str, rules: AnswerRules) -> str | None:
+    """Returns why an answer has not the form asked for, in a sentence; None: it has."""
+    if rules.form == "text":
+        return None
+    try:
+        said = json.loads(document_in(text))
+    except (ValueError, RecursionError) as error:
+        return f"it is not JSON: {error}"[:MOST_SAID]
+    if rules.form == "json":
+        return None if isinstance(said, dict) else "it is not a JSON object"
+    # Imported when used: most answers have no form.
+    from jsonschema.exceptions import SchemaError, best_match
+    from referencing.exceptions import Unresolvable
+
+    try:
+        found = best_match(_validator()(dict(rules.json_schema or {})).iter_errors(said))
+    except (SchemaError, Unresolvable, RecursionError) as error:
+        return f"the schema itself cannot be checked: {type(error).__name__}"
+    if found is None:
+        return None
+    return f"at {found.json_path} it does not fit the schema: {found.message}"[:MOST_SAID]
+
+
+@cache
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    return extend(Draft202012Validator, {"pattern": _pattern})
+
+
+def _pattern(validator: Any, pattern: str, said: Any, _schema: object) -> Iterator[Exception]:
+    """Checks a client's pattern for a moment only: some take longer than anybody waits."""
+    import regex
+    from jsonschema.exceptions import ValidationError
+
+    if not validator.is_type(said, "string"):
+        return
+    try:
+        found = regex.search(pattern, said, timeout=PATTERN_S)
+    except TimeoutError:
+        yield ValidationError(f"the pattern {pattern!r} takes too long to check")
+    except regex.error:
+        yield ValidationError(f"the pattern {pattern!r} cannot be read")
+    else:
+        if found is None:
+            yield ValidationError(f"{said!r} does not match {pattern!r}")
+
+
+def correction(fault: str) -> str:
+    """Returns what a model is told whose answer has not the form asked for."""
+    return f"That is not the form asked for: {fault}. Write the answer again, as JSON alone."
+
+
+class StopTexts:
+    """Ends an answer before the first of some texts. ``hit``: which one came; None: none has."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = tuple(filter(None, texts))
+        self._most_held = max(map(len, self._texts), default=1) - 1
+        self._held = ""
+        self.hit: str | None = None
+
+    def feed(self, text: str) -> str:
+        """Returns what of the answer can be shown now: not what may be the beginning of such a text."""
+        if not self._texts or self.hit is not None:
+            return "" if self.hit is not None else text
+        said = self._held + text
+        found = min(
+            ((at, stop) for stop in self._texts if (at := said.find(stop)) >= 0), key=lambda each: each[0], default=None
+        )
+        if found is not None:
+            self.hit, self._held = found[1], ""
+            return said[: found[0]]
+        held = self._beginning_in(said)
+        self._held = said[len(said) - held :] if held else ""
+        return said[: len(said) - held]
+
+    def rest(self) -> str:
+        """Returns what was held back: nothing follows."""
+        rest, self._held = self._held, ""
+        return rest
+
+    def _beginning_in(self, said: str) -> int:
+        """Returns how many characters at the end of ``said`` may begin such a text."""
+        for held in range(min(self._most_held, len(said)), 0, -1):
+            if any(stop.startswith(said[len(said) - held :]) for stop in self._texts):
+                return held
+        return 0
+
+
+# Calls of tools that a small model of this machine wrote as text: its template knows tools, the model only half.
+
+
+_TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+_BEGINNINGS = ("{", "[", "<", "`")
+MOST_HELD = 20_000
+"""Characters that are held back at most: a longer text is an answer."""
+
+
+def may_be_calls(text: str) -> bool:
+    """Whether a text that is not whole may be nothing but calls: then it is not shown yet."""
+    said = text.lstrip()
+    return len(text) < MOST_HELD and (not said or said.startswith(_BEGINNINGS))
+
+
+def written_calls(text: str, names: Collection[str]) -> tuple[ToolCall, ...]:
+    """Returns the calls that a whole text consists of, all of tools called ``names``; none if it is anything else.
+
+    A call that such a model writes again and again is one call.
+    """
+    said = text.strip()
+    if tagged := _TAGGED.findall(said):
+        if _TAGGED.sub("", said).strip():
+            return ()
+        read = [_read(each) for each in tagged]
+    else:
+        found = _one_after_another(document_in(said))
+        read = found[0] if len(found) == 1 and isinstance(found[0], list) else found
+    calls = [_call(each, names) for each in read]
+    return tuple(dict.fromkeys(call for call in calls if call is not None)) if all(calls) else ()
+
+
+def _one_after_another(text: str) -> list[Any]:
+    """Returns the documents that a text consists of, with white space between them; ``[None]`` if it does not."""
+    found: list[Any] = []
+    at, decoder = 0, json.JSONDecoder()
+    try:
+        while at < len(text):
+            document, at = decoder.raw_decode(text, at)
+            found.append(document)
+            at += len(text[at:]) - len(text[at:].lstrip())
+    except (ValueError, RecursionError):
+        return [None]
+    return found
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _call(read: Any, names: Collection[str]) -> ToolCall | None:
+    if not isinstance(read, dict) or read.keys() - {"name", "arguments", "parameters", "type", "id"}:
+        return None
+    arguments = read.get("arguments", read.get("parameters"))
+    if read.get("name") not in names or not isinstance(arguments, dict):
+        return None
+    return ToolCall(name=read["name"], arguments=json.dumps(arguments, ensure_ascii=False))
+
 
 log = logging.getLogger(__name__)
 
@@ -221,7 +390,10 @@ class StepCall:
             await self._start()
         if (fault := self._state.tools.fault(self._spec)) is not None:
             raise WorkerToolsAway(f"worker {self._spec.name} was not asked: {fault}")
-        messages = await self._messages()
+        try:
+            messages = await loaded(messages, self._state.read_content)
+        except ContentMissing as error:
+            raise WorkerRefused(f"worker {self._spec.name} was not asked: {error}") from error
         self._begin_attempt()
         self._live = self._budget.begin_call(self._path, self._input_tokens, price, most_usd)
         self._asked = True
@@ -245,7 +417,11 @@ class StepCall:
                             ended = Finished(finish_reason="stop", stop_text=self._stops.hit)
                             return self._with_written_calls(ended)
         except BaseException as error:
-            self._show_held()
+            # What was held back is text: the call broke off, so it is no call of a tool.
+            self._output_characters += len(self._held)
+            self._text.append(self._held)
+            self._deltas.add(self._held)
+            self._held, self._may_write_calls = "", False
             if not isinstance(error, TimeoutError) or not limit.expired():
                 raise
             raise WorkerTimedOut(
@@ -255,23 +431,10 @@ class StepCall:
             f"the answer of worker {self._spec.name} was cut: its stream ended without a finish_reason"
         )
 
-    async def _messages(self) -> tuple[Message, ...]:
-        """Returns what is sent, with the bytes of its images. Raises: WorkerRefused if one is gone."""
-        try:
-            return await loaded(self._told, self._state.read_content)
-        except ContentMissing as error:
-            raise WorkerRefused(f"worker {self._spec.name} was not asked: {error}") from error
-
     def _checked(self, finished: Finished) -> Finished:
         """Raises: WorkerFailed if the worker called an offered tool with arguments that are no JSON object."""
-        if not self._calls_tools(finished):
-            return finished
-        for call in finished.tool_calls:
-            try:
-                read = json.loads(call.arguments or "{}")
-            except (ValueError, RecursionError):
-                read = None
-            if not isinstance(read, dict):
+        for call in finished.tool_calls if self._calls_tools(finished) else ():
+            if not isinstance(_read(call.arguments or "{}"), dict):
                 raise WorkerFailed(
                     f"worker {self._spec.name} called the tool {call.name} with arguments that are no JSON object"
                 )
@@ -427,14 +590,6 @@ class StepCall:
                 return
             self._may_write_calls = False
         self._receive(text, reasoning=False)
-
-    def _show_held(self) -> None:
-        """Takes what was held back as text: the call broke off, so it is no call of a tool."""
-        held, self._held, self._may_write_calls = self._held, "", False
-        if held:
-            self._output_characters += len(held)
-            self._text.append(held)
-            self._deltas.add(held)
 
     def _with_written_calls(self, finished: Finished) -> Finished:
         """Takes the rest of the answer, unless it is nothing but calls of tools that the model wrote as text."""

@@ -14,8 +14,7 @@ from conductor_core.chat.tools import PYTHON, OfferedTool, ToolAnswer, ToolListi
 from conductor_core.engine.pools import read_pool
 from conductor_core.errors import BadInput
 from conductor_core.settings import Settings
-from conductor_core.tools.allowed import allow
-from conductor_core.tools.servers import open_server
+from conductor_core.tools.servers import allow, open_server
 
 Notify = Callable[[int, int], None]
 """Takes how many servers have answered, of how many."""

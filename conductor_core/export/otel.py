@@ -34,10 +34,10 @@ from urllib.parse import unquote, urlsplit
 
 from conductor_core import __version__
 from conductor_core.chat.messages import ImagePart, Message, TextPart, Usage, WorkerSpec, parts_of
+from conductor_core.chat.servers import UNKNOWN_HOST, host_of, server_of
 from conductor_core.chat.tools import NOT_SENT
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.privacy import masking
-from conductor_core.providers.servers import UNKNOWN_HOST, host_of, server_of
 from conductor_core.run import events as ev
 from conductor_core.run.events import FINAL_KINDS, Event, EventSink, FinalEvent, RunCreated, RunTaken, TracesTo
 from conductor_core.run.redaction import Redactor

@@ -290,7 +290,7 @@ class Traces:
     # Who may see what.
 
     def _is_visible(self, run_id: str) -> bool:
-        return self._key is None or self._store.caused_by(run_id, self._key)
+        return self._key is None or self._store.service_keys.asked_for(run_id, self._key)
 
     def _trace(self, asked: str, what: str) -> tuple[RunTrace, RunUnreadable | None]:
         """Raises: NotThere; RunUnreadable if nothing of the run can be read."""

@@ -21,9 +21,9 @@ from conductor_core.chat.messages import (
     WorkerSpec,
     image_base64,
 )
+from conductor_core.chat.servers import ANTHROPIC_URL
 from conductor_core.providers.client import NoPart, Pieced, Reader
 from conductor_core.providers.errors import ServerFault
-from conductor_core.providers.servers import ANTHROPIC_URL
 
 _VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096

@@ -24,10 +24,10 @@ from conductor_core.chat.messages import (
     WorkerSpec,
     data_url,
 )
+from conductor_core.chat.servers import OPENAI_URL
 from conductor_core.chat.usage import usd
 from conductor_core.providers.answer_text import calls_of
 from conductor_core.providers.client import NoPart, Pieced, Reader
-from conductor_core.providers.servers import OPENAI_URL
 from conductor_core.text import whole_characters
 
 REASONING_FIELDS = (
@@ -108,7 +108,7 @@ def _terms(spec: WorkerSpec, terms: CallTerms) -> dict[str, Any]:
 
 
 MOST_STOPS = 4
-"""More texts that end an answer OpenAI does not take; ``engine.answer_form`` knows all of them."""
+"""More texts that end an answer OpenAI does not take; ``engine.step`` knows all of them."""
 
 
 def _least(limit: Any, most: int) -> int:

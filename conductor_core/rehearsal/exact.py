@@ -17,7 +17,7 @@ from conductor_core.errors import BadInput
 from conductor_core.rehearsal import skills
 from conductor_core.rehearsal.families import Difficulty, RehearsalTask, recognise
 from conductor_core.rehearsal.families.family import TAILS
-from conductor_core.rehearsal.reading import ELSEWHERE, own_words, read_own_words
+from conductor_core.rehearsal.worker import ELSEWHERE, own_words, read_own_words
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Workflow
 
 

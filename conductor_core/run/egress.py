@@ -18,8 +18,8 @@ from datetime import datetime
 from typing import Literal
 
 from conductor_core.chat.messages import ConductorInfo, Message, ToolCallPart, ToolResultPart, Usage
+from conductor_core.chat.servers import UNKNOWN_HOST, host_of, provider_of, sent_beside, server_of
 from conductor_core.chat.tools import NOT_SENT, ToolListing, ToolOutcome, ToolServerSpec
-from conductor_core.providers.servers import UNKNOWN_HOST, host_of, provider_of, sent_beside, server_of
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
 from conductor_core.run.values import Path, PoolInfo, ToldAnew, ToolTurn

@@ -7,6 +7,7 @@ workflow that an inner Conductor wrote as step 2's answer. The path of a *round*
 """
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Literal, Protocol, Self, get_args
 
@@ -752,3 +753,41 @@ class EventSink(Protocol):
 
     def append_and_wait(self, *events: Event) -> None:
         """``append`` for a thread without an event loop: returns when the events are durable. Raises: StoreError."""
+
+
+# What in an event a program reads, and what people and models wrote.
+
+_STRUCTURE = """
+kind run_id source_run_id parent_run_id taken_up carried_from at_utc created_at_utc identity sha256 output_sha256
+called_at_utc returned_at_utc sent_at_utc prompt_sha256 media_type role source provider status topology finish_reason
+ending then how door of error_code app_version code field device dtype precision usd_per_mtok api_key_env token_env
+accepts on_incomplete gates rules outcome
+"""
+STRUCTURE_FIELDS = frozenset(_STRUCTURE.split())
+"""Fields that a program reads and no model writes."""
+_CALL_ID = re.compile(r"call_[0-9a-f]{28}_[0-9]{1,9}")
+"""What ``tool_call_id`` makes. Events and approvals of a call are found by it, so it is kept."""
+
+
+def is_call_id(text: str) -> bool:
+    return bool(_CALL_ID.fullmatch(text))
+
+
+def is_structure(name: str, value: object) -> bool:
+    """Whether a program reads the value of the field ``name``, and no person or model wrote it."""
+    if name == "ours":
+        return isinstance(value, list) and all(is_structure("call_id", each) for each in value)
+    return name in STRUCTURE_FIELDS or (name == "call_id" and isinstance(value, str) and is_call_id(value))
+
+
+FREE_FIELDS = frozenset(["params", "parameters", "json_schema", "echoed"])
+"""Fields whose inside is a person's own: no name in there is one of ours."""
+
+
+def place_of(event: Event) -> tuple[object, ...]:
+    """Returns which text an event adds to or ends: of a step, or of a plan."""
+    if (path := getattr(event, "path", None)) is not None:
+        return ("step", path)
+    if (round_ := getattr(event, "round", None)) is not None:
+        return ("plan", round_)
+    return ()

@@ -22,7 +22,19 @@ from pydantic import ValidationError
 
 from conductor_core.errors import BadInput
 from conductor_core.privacy.masking import Mask, MaskedText, environment_keys, known
-from conductor_core.run.events import EVENT, Event, PlanDelta, PlanProgress, RunCreated, StepDelta, StepProgress
+from conductor_core.run.events import (
+    EVENT,
+    FREE_FIELDS,
+    Event,
+    PlanDelta,
+    PlanProgress,
+    RunCreated,
+    StepDelta,
+    StepProgress,
+    is_call_id,
+    is_structure,
+    place_of,
+)
 from conductor_core.text import unescaped
 
 # Digests.
@@ -58,13 +70,13 @@ class Digests:
         return value
 
     def _field(self, name: str, value: Any) -> Any:
-        if name in _OF_MORE and isinstance(value, str) and not _CALL_ID.fullmatch(value):
+        if name in _OF_MORE and isinstance(value, str) and not is_call_id(value):
             return self._other(value)
         if name == "output_sha256" and isinstance(value, str):
             return self._of_output(value)
         if name in _OUTPUTS and isinstance(value, list):
             return [{**shared, "sha256": self._of_output(shared["sha256"])} for shared in value]
-        return value if name in FREE else self._value(value)
+        return value if name in FREE_FIELDS else self._value(value)
 
     def _of_output(self, digest: str) -> str:
         """Returns the digest of the output as it is now. None of this record has the others: nobody can check them."""
@@ -80,27 +92,6 @@ def _digest(text: str) -> str:
 
 MARK = "[redacted]"
 """Stands in a text where a passage was hidden."""
-_OURS = """
-kind run_id source_run_id parent_run_id taken_up carried_from at_utc created_at_utc identity sha256 output_sha256
-called_at_utc returned_at_utc sent_at_utc prompt_sha256 media_type role source provider status topology finish_reason
-ending then how door of error_code app_version code field device dtype precision usd_per_mtok api_key_env token_env
-accepts on_incomplete gates rules outcome
-"""
-STRUCTURE = frozenset(_OURS.split())
-"""Fields that a program reads and no model writes."""
-_CALL_ID = re.compile(r"call_[0-9a-f]{28}_[0-9]{1,9}")
-"""What ``tool_call_id`` makes. Events and approvals of a call are found by it, so it is kept."""
-
-
-def is_structure(name: str, value: object) -> bool:
-    """Whether a program reads the value of the field ``name``, and no person or model wrote it."""
-    if name == "ours":
-        return isinstance(value, list) and all(is_structure("call_id", each) for each in value)
-    return name in STRUCTURE or (name == "call_id" and isinstance(value, str) and bool(_CALL_ID.fullmatch(value)))
-
-
-FREE = frozenset(["params", "parameters", "json_schema", "echoed"])
-"""Fields whose inside is a person's own: no name in there is one of ours."""
 
 
 class Redactor:
@@ -153,7 +144,7 @@ class Redactor:
                 return {self.text(name): self._value(item, free=True) for name, item in value.items()}
             case Mapping():
                 return {
-                    name: item if is_structure(name, item) else self._value(item, free=name in FREE)
+                    name: item if is_structure(name, item) else self._value(item, free=name in FREE_FIELDS)
                     for name, item in value.items()
                 }
             case list():
@@ -226,15 +217,6 @@ def _spans(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
         else:
             apart.append((low, high))
     return apart
-
-
-def place_of(event: Event) -> tuple[object, ...]:
-    """Returns which text an event adds to or ends: of a step, or of a plan."""
-    if (path := getattr(event, "path", None)) is not None:
-        return ("step", path)
-    if (round_ := getattr(event, "round", None)) is not None:
-        return ("plan", round_)
-    return ()
 
 
 def read_patterns(texts: Iterable[str]) -> tuple[re.Pattern[str], ...]:

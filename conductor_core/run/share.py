@@ -111,11 +111,6 @@ def read_shared(text: str, name: str) -> list[SharedParts]:
     return runs
 
 
-def read_data(text: str, name: str) -> SharedParts:
-    """Reads the JSON of one run, as such a page has it. Raises: BadInput as ``read_shared`` does."""
-    return _read(text, name, MOST_EVENTS_BYTES)[0]
-
-
 def _read(text: str, name: str, most_bytes: int) -> tuple[SharedParts, int]:
     shared = _checked(text, name)
     rows, size = _unpacked(shared.record, name, most_bytes)
@@ -294,10 +289,10 @@ def recorded_runs() -> list[list[Event]]:
 
     The runs keep their ids, because one of them is a re-run of another. Their first events say that they are recorded.
     """
-    return [_recorded(file) for file in sorted(FOLDER.glob("*.json"))]
+    return list(map(_recorded, sorted(FOLDER.glob("*.json"))))
 
 
 def _recorded(file: Path) -> list[Event]:
-    shared, events, _ = read_data(file.read_text(encoding="utf-8"), f"recorded run {file.name}")
+    (shared, events, _), _ = _read(file.read_text(encoding="utf-8"), f"recorded run {file.name}", MOST_EVENTS_BYTES)
     imported = _imported(shared, Caller(actor=THE_PROGRAM)).model_copy(update={"recorded": True})
     return [_created(events).model_copy(update={"imported": imported}), *events[1:]]

@@ -36,7 +36,7 @@ from conductor_core.run.events import Event
 from conductor_core.run.request import Given, RunRequest, WhatIsAsked
 from conductor_core.run.values import Alternatives, Imported, Path, PoolInfo, SharedOutput, ToolRun, ToolTurn, label
 from conductor_core.workflow.edits import Origins, compare
-from conductor_core.workflow.model import AccessList, Fault, Workflow
+from conductor_core.workflow.model import AccessList, Fault, Step, Workflow
 
 # State.
 
@@ -613,11 +613,7 @@ def _apply_edit(trace: RunTrace, round_: RoundTrace, event: ev.PlanEdited) -> No
     begun = [step for step in round_.steps if step.status != "waiting"]
     for step in begun:
         after = event.after.steps[step.index] if step.index < len(event.after.steps) else None
-        if after is None or (after.agent, after.instruction, after.access_list) != (
-            step.agent,
-            step.instruction,
-            step.access_list,
-        ):
+        if after is None or dict(after) != {name: getattr(step, name) for name in Step.model_fields}:
             raise ValueError(f"step {label(step.path)} has begun, and the edit changes it")
     apply_command(trace, event.command)
     # Of several edits, the plan before the first is kept, to which no list of origins leads from the last.
@@ -656,18 +652,11 @@ def _spend_on_step(
 ) -> None:
     """``agent``: who was called; None: the step's own worker."""
     price = next((spec.price for spec in trace.pool.workers if spec.name == (agent or step.agent)), None)
-    _spend(step, usage, cost_usd, price, at_list_price=at_list_price)
-    _spend(trace, usage, cost_usd, price, at_list_price=at_list_price)
+    for by in (step, trace):
+        _spend(by, usage, cost_usd, price, at_list_price=at_list_price)
 
 
-def _spend(
-    by: Paid,
-    usage: Usage,
-    cost_usd: float | None,
-    price: Price | None,
-    *,
-    at_list_price: bool,
-) -> None:
+def _spend(by: Paid, usage: Usage, cost_usd: float | None, price: Price | None, *, at_list_price: bool) -> None:
     by.usage += usage
     by.cost_at_most |= at_list_price and price is not None and price.is_bound(usage)
     by.cost_usd = sum_of_costs((by.cost_usd, cost_usd))
@@ -794,12 +783,8 @@ def _apply_results(trace: RunTrace, event: ev.ToolReturned) -> None:
     if event.client is not None:
         trace.client = event.client
     if (anew := event.anew) is not None:
-        trace.system, trace.tools, trace.tool_choice, trace.rules = (
-            anew.system,
-            anew.tools,
-            anew.tool_choice,
-            anew.rules,
-        )
+        trace.system, trace.tools = anew.system, anew.tools
+        trace.tool_choice, trace.rules = anew.tool_choice, anew.rules
 
 
 def _apply_given(step: StepTrace, event: ev.StepGiven) -> None:

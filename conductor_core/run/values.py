@@ -1,14 +1,16 @@
 """Value objects of events: limits, the pool, a place in a batch, a shared output."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import AwareDatetime, NonNegativeFloat, NonNegativeInt
 
 from conductor_core.chat.messages import (
     AnswerRules,
     Message,
+    OnIncomplete,
     Part,
     PrecisionChoice,
     TextPart,
@@ -181,6 +183,21 @@ class PoolInfo(Frozen):
         return PoolInfo(name=self.name, workers=left, excluded=excluded, tools=self.tools)
 
 
+class PoolFile(NamedTuple):
+    """What a pool file says. The options are None where the file leaves them to the settings.
+
+    Attributes:
+        workers: in the file's order, which is the order of their ordinals.
+        on_incomplete: what happens to a step whose answer is not whole. give_question: tell every step the task.
+        tools: the tool servers, with the sandbox if a worker may call it.
+    """
+
+    workers: tuple[WorkerSpec, ...]
+    on_incomplete: OnIncomplete | None = None
+    give_question: bool | None = None
+    tools: tuple[ToolServerSpec, ...] = ()
+
+
 class Alternative(Frozen):
     """What a plan could have said at one place.
 
@@ -265,3 +282,28 @@ class SharedOutput(Frozen):
     def there(self) -> bool:
         """Whether there was an output. One that did not exist yet could not be withheld."""
         return self.sha256 != ""
+
+
+ConclusionKind = Literal["value", "code", "text", "declined", "empty"]
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """The conclusion of a model's text, in a line; see ``analysis.conclusion``.
+
+    Attributes:
+        kind: ``value``: what the text itself marks as its answer, or all of a short text; ``code``: the name of what
+            its code defines; ``text``: it marks no value; ``declined``: it says that it cannot answer; ``empty``.
+        text: one line without markup, at most 300 characters: the value or name, how a text begins,
+            or the sentence that declines; "" for ``empty`` alone.
+        formula: a ``value`` that is one formula as it was written, without its delimiters; else "".
+    """
+
+    kind: ConclusionKind
+    text: str
+    formula: str = ""
+
+    @property
+    def headline(self) -> str:
+        """What may be shown large: a marked value, or what code defines; else ""."""
+        return self.text if self.kind in ("value", "code") else ""

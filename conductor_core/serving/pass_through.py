@@ -24,10 +24,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Send
 
 from conductor_core.chat.messages import LoadedImage
+from conductor_core.chat.servers import host_of, servers
 from conductor_core.engine.budgets import CostCapReached
 from conductor_core.errors import StoreError
 from conductor_core.providers.errors import ServerFault, fault_of_connection
-from conductor_core.providers.servers import host_of, servers
 from conductor_core.providers.transport import async_stream
 from conductor_core.run import events as ev
 from conductor_core.run.actor import THE_PROGRAM, Caller

@@ -4,7 +4,7 @@ The shadow is a run of purpose ``shadow``, ``about_run_id`` the forwarded one. I
 task, turns before, images, system text, tools, and what the answer has to be. It never acts. If a worker calls one of
 the client's tools, nobody carries the call out: the run ends there as cancelled by the program, with the call in its
 record (``tool.called``), which can be compared with the call that the forwarded answer made. A tool of the pool's own
-servers that has effects is not called either, and its worker is told so (``engine.tool_calls``).
+servers that has effects is not called either, and its worker is told so (``engine.calls``).
 
 Where the right answer is known (``grade``), both runs are judged right or wrong by ``grader``. Answers that are equal,
 and equal calls of tools, are ``same`` by ``grader``: no judge is paid for that. Else a judge, if there is one, is asked
@@ -24,13 +24,13 @@ from threading import Lock
 from typing import Literal, NamedTuple, Protocol
 
 from conductor_core.chat.messages import ToolCall, WorkerSpec, in_words
+from conductor_core.chat.servers import servers
 from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import RunRecords
 from conductor_core.errors import InspectorError, StoreError
 from conductor_core.privacy.masking import one_line
-from conductor_core.providers.servers import servers
 from conductor_core.run.actor import THE_PROGRAM, Actor, Caller
 from conductor_core.run.judgement import Judgement, Mark, Verdict
 from conductor_core.run.request import JUDGE_PURPOSE, SHADOW_PURPOSE, RunRequest

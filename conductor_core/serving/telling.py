@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from conductor_core.chat.messages import ToolCall, Usage
-from conductor_core.engine.answer_form import document_in
+from conductor_core.engine.step import document_in
 from conductor_core.run import events as ev
 from conductor_core.run.events import Event
 from conductor_core.run.request import ClientRequest

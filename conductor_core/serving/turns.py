@@ -22,12 +22,12 @@ from conductor_core.chat.messages import (
     images_in,
     parts_of,
 )
+from conductor_core.chat.servers import servers
 from conductor_core.engine.budgets import CostCap
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.pools import pool_info
 from conductor_core.engine.request import RunRecords, asks_conductor, rerun_of, resume_of
 from conductor_core.errors import RunHasEnded, UnknownRun
-from conductor_core.providers.servers import servers
 from conductor_core.run import events as ev
 from conductor_core.run.actor import THE_PROGRAM, Caller
 from conductor_core.run.commands import Command, ToolResults

@@ -16,8 +16,8 @@ import httpx2
 from starlette.datastructures import Headers
 
 from conductor_core.chat.messages import WorkerSpec
+from conductor_core.chat.servers import ANTHROPIC_URL, OPENAI_URL, host_of
 from conductor_core.providers.client import CONNECT_TIMEOUT_S, read_key
-from conductor_core.providers.servers import ANTHROPIC_URL, OPENAI_URL, host_of
 from conductor_core.providers.transport import AiohttpTransport, async_stream
 from conductor_core.serving.admission import holds_service_key
 from conductor_core.serving.errors import Api

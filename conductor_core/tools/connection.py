@@ -3,6 +3,9 @@
 It opens when it is first needed, again when the server has died, and closes when nobody has called for some minutes.
 A task of its own holds it, so whoever asks may be cancelled without harm to others. The server's own requests, for
 sampling, input of a person or folders, are refused.
+
+A server of this machine is a process with a session of its own, few variables, and a ``guard`` above it, so that it
+ends with this program. What it may send at once is bounded, and so is what is kept of its standard error.
 """
 
 import asyncio
@@ -17,27 +20,237 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+import anyio
+import httpx2
+
 from conductor_core import __version__
 from conductor_core.chat.tools import ToolServerSpec
 from conductor_core.errors import BadInput
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import is_set, names_a_key, one_line
-from conductor_core.tools.process import (
-    MANY_VALUES,
-    MOST_BRACKETS,
-    MOST_MESSAGE_BYTES,
-    Notes,
-    brackets,
-    has_many_values,
-    is_missing,
-    started,
-    words_of,
-)
 
 if TYPE_CHECKING:
-    import httpx2
     import mcp
     from mcp.client._transport import TransportStreams
+
+
+import shutil
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from conductor_core.text import plain
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
+
+MOST_MESSAGE_BYTES = 16 * 1024**2
+MOST_BRACKETS = 1_000_000
+"""In one message, opening ones: to parse more would hold up the event loop for seconds."""
+_MOST_VALUES = 100_000
+"""Values in one message: the library takes two kilobytes for each that is not of the protocol."""
+_MOST_LINES = 20_000
+"""Lines that a server may send after a request of ours: one that floods us is ended."""
+_MOST_STDERR_BYTES = 8_000
+_GUARD = Path(__file__).with_name("guard.py")
+_STOPS_IN_S = 1.0
+"""How long a server may take to end once its input is closed, and again once it is asked to by a signal."""
+_FOR_ALL = ("PATH", "HOME", "LANG", "TMPDIR")
+
+
+class Notes:
+    """What is known of a server besides its answers.
+
+    Attributes:
+        fault: why the connection was given up; empty: it was not.
+        lines: how many it has sent since our last request.
+    """
+
+    def __init__(self) -> None:
+        self.fault = ""
+        self.lines = 0
+        self._stderr = b""
+
+    def heard(self, piece: bytes) -> None:
+        self._stderr = (self._stderr + piece)[-_MOST_STDERR_BYTES:]
+
+    @property
+    def last_line(self) -> str:
+        """The last line that the server wrote to its standard error, without keys; empty: none."""
+        lines = self._stderr.decode("utf-8", "replace").split("\n")
+        return next((one_line(line) for line in reversed(lines) if line.strip()), "")
+
+
+def environment(names: Sequence[str], ours: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Returns the variables of a started server: what every program needs, and those that its pool file names."""
+    ours = os.environ if ours is None else ours
+    return {name: value for name, value in ours.items() if name in _FOR_ALL or name.startswith("LC_") or name in names}
+
+
+def is_missing(spec: ToolServerSpec) -> bool:
+    return shutil.which(spec.command[0], path=environment(spec.env).get("PATH", os.defpath)) is None
+
+
+@asynccontextmanager
+async def started(spec: ToolServerSpec, notes: Notes) -> "AsyncGenerator[TransportStreams]":
+    """Starts the server, and yields what it sends and what it is sent. Ends it with all its processes.
+
+    Raises: OSError if no process can be started.
+    """
+    from mcp.shared.message import SessionMessage
+
+    life_out, life_in = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-B", str(_GUARD), str(life_out), *spec.command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment(spec.env),
+            cwd=Path.home() if Path.home().is_dir() else "/",
+            start_new_session=True,
+            pass_fds=(life_out,),
+            limit=MOST_MESSAGE_BYTES,
+        )
+    except BaseException:
+        os.close(life_in)
+        raise
+    finally:
+        os.close(life_out)
+    told, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, to_tell = anyio.create_memory_object_stream[SessionMessage](0)
+    tasks = [
+        asyncio.create_task(_read(cast(asyncio.StreamReader, process.stdout), told, notes)),
+        asyncio.create_task(_write(cast(asyncio.StreamWriter, process.stdin), to_tell, told, notes)),
+        asyncio.create_task(_hear(cast(asyncio.StreamReader, process.stderr), notes)),
+    ]
+    try:
+        yield incoming, outgoing
+    finally:
+        for stream in (incoming, outgoing, told, to_tell):
+            stream.close()
+        await asyncio.shield(asyncio.create_task(_end(process, tasks, life_in)))
+
+
+async def _read(stdout: asyncio.StreamReader, told: Any, notes: Notes) -> None:
+    from mcp.shared.message import SessionMessage
+    from mcp.types import jsonrpc_message_adapter
+
+    try:
+        while True:
+            try:
+                line = await stdout.readline()
+            except ValueError:
+                notes.fault = f"it sent a message of more than {MOST_MESSAGE_BYTES // 1024**2} MB"
+                return
+            if not line:
+                return
+            notes.lines += 1
+            if notes.lines > _MOST_LINES:
+                notes.fault = f"it sent more than {_MOST_LINES:,} lines at once"
+                return
+            if brackets(line) > MOST_BRACKETS:
+                notes.fault = MANY_VALUES
+                return
+            try:
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError:
+                # Many servers print lines for people among their messages.
+                if line.lstrip().startswith(b"{"):
+                    notes.fault = "it sent a message that is broken JSON"
+                    return
+                continue
+            if has_many_values(message):
+                notes.fault = MANY_VALUES
+                return
+            await told.send(SessionMessage(message))
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+        return
+    finally:
+        told.close()
+
+
+MANY_VALUES = f"it sent a message of more than {_MOST_VALUES:,} values"
+
+
+def brackets(text: bytes) -> int:
+    return text.count(b"{") + text.count(b"[")
+
+
+def has_many_values(message: Any) -> bool:
+    """Whether a message of the protocol, which is not read further yet, holds more values than may be read."""
+    ahead = [getattr(message, name, None) for name in ("result", "params")]
+    ahead.append(getattr(getattr(message, "error", None), "data", None))
+    left = _MOST_VALUES
+    while ahead:
+        each = ahead.pop()
+        if isinstance(each, dict):
+            each = list(each.values())
+        if isinstance(each, list):
+            left -= len(each)
+            if left < 0:
+                return True
+            ahead += each
+    return False
+
+
+async def _write(stdin: asyncio.StreamWriter, to_tell: Any, told: Any, notes: Notes) -> None:
+    from mcp.types import JSONRPCRequest
+
+    try:
+        async for each in to_tell:
+            if isinstance(each.message, JSONRPCRequest):
+                notes.lines = 0
+            line = each.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
+            stdin.write(line.encode("utf-8", "replace"))
+            await stdin.drain()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError, ValueError):
+        told.close()  # so that nobody waits for an answer
+
+
+async def _hear(stderr: asyncio.StreamReader, notes: Notes) -> None:
+    with suppress(OSError):
+        while piece := await stderr.read(65536):
+            notes.heard(piece)
+
+
+async def _end(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[None]], life: int) -> None:
+    """Closes the server's input, asks it to end, and kills its group: each if it has not ended by then."""
+    try:
+        with suppress(OSError):
+            cast(asyncio.StreamWriter, process.stdin).close()
+        for ask in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(_ended(process), _STOPS_IN_S)
+            if process.returncode is None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, ask)
+    finally:
+        os.close(life)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(_ended(process), _STOPS_IN_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # What left the group may hold the pipes open.
+        getattr(process, "_transport").close()  # noqa: B009 - nothing public closes it
+        await asyncio.sleep(0)  # its pipes close in the loop
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Waits until the process has ended. ``Process.wait`` would also wait for whoever holds its pipes."""
+    while process.returncode is None:  # noqa: ASYNC110  nothing tells of it
+        await asyncio.sleep(0.01)
+
+
+def words_of(notes: Notes) -> str:
+    """Returns what else is known of why a server failed, to be put behind a sentence; empty: nothing."""
+    said = f"; it last wrote: {plain(notes.last_line)}" if notes.last_line else ""
+    return f": {notes.fault}{said}" if notes.fault else said
+
 
 IDLE_S = 300.0
 _ANSWERS_IN_S = 2.0
@@ -356,8 +569,6 @@ def missing(spec: ToolServerSpec) -> str:
 
 @asynccontextmanager
 async def _http(spec: ToolServerSpec) -> "AsyncGenerator[TransportStreams]":
-    import anyio
-    import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
     # What is compressed may be any size once it is not.
@@ -381,8 +592,6 @@ async def _http(spec: ToolServerSpec) -> "AsyncGenerator[TransportStreams]":
 
 async def _pass_on(received: Any, told: Any) -> None:
     """Passes on what a server sends until it sends too much at once."""
-    import anyio
-
     with told, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for each in received:
             if has_many_values(getattr(each, "message", None)):
@@ -390,10 +599,8 @@ async def _pass_on(received: Any, told: Any) -> None:
             await told.send(each)
 
 
-async def _bounded(response: "httpx2.Response") -> None:
+async def _bounded(response: httpx2.Response) -> None:
     """Notes the status of a reply, and bounds what is read of it."""
-    import httpx2
-
     kind = response.headers.get("content-type", "").lower()
     if (statuses := _status.get(None)) is not None:
         of_the_protocol = kind.startswith(("application/json", "text/event-stream"))
@@ -402,28 +609,26 @@ async def _bounded(response: "httpx2.Response") -> None:
         raise httpx2.StreamError("it sent a compressed reply, which was not asked for")
     # Of a stream of messages, the library bounds the bytes of each.
     most_bytes = math.inf if kind.startswith("text/event-stream") else MOST_MESSAGE_BYTES
-    response.stream = _stream_of_at_most(response.stream, most_bytes)
+    response.stream = _AtMost(response.stream, most_bytes)
 
 
-def _stream_of_at_most(stream: Any, most_bytes: float) -> Any:
-    import httpx2
+class _AtMost(httpx2.AsyncByteStream):
+    def __init__(self, stream: Any, most_bytes: float) -> None:
+        self._stream, self._most_bytes = stream, most_bytes
 
-    class AtMost(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            left, opened = most_bytes, 0
-            async for piece in stream:
-                left -= len(piece)
-                opened += brackets(piece)
-                if opened > MOST_BRACKETS:
-                    raise httpx2.StreamError(MANY_VALUES)
-                if left < 0:
-                    raise httpx2.StreamError(f"it sent a reply of more than {MOST_MESSAGE_BYTES // 1024**2} MB")
-                yield piece
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left, opened = self._most_bytes, 0
+        async for piece in self._stream:
+            left -= len(piece)
+            opened += brackets(piece)
+            if opened > MOST_BRACKETS:
+                raise httpx2.StreamError(MANY_VALUES)
+            if left < 0:
+                raise httpx2.StreamError(f"it sent a reply of more than {MOST_MESSAGE_BYTES // 1024**2} MB")
+            yield piece
 
-        async def aclose(self) -> None:
-            await stream.aclose()
-
-    return AtMost()
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def host_of(url: str) -> str:

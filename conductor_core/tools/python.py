@@ -11,8 +11,7 @@ from typing import Any
 from conductor_core.chat.messages import ToolSpec
 from conductor_core.chat.tools import PYTHON, OfferedTool, ToolAnswer, ToolListing, ToolServerSpec
 from conductor_core.grading.sandbox.run import ProcessLimits, Ran, active_layers, run
-from conductor_core.tools.listing import fit_name, has_effects
-from conductor_core.tools.results import answer
+from conductor_core.tools.servers import answer, fit_name, has_effects
 
 TOOL = "run"
 _NEEDED = ("Landlock", "seccomp")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -31,6 +31,7 @@ from conductor_core.providers.model_files import (
     variable_fault,
     without_fault,
 )
+from conductor_core.run.values import PoolFile
 
 POOL_FILES = {name: Path(__file__).with_name("pools") / f"{name}.toml" for name in ("paper", "small")}
 """The built-in pools of real workers."""
@@ -259,21 +260,6 @@ class PoolForm(ModelFile):
     give_question: bool | None = None
     worker: list[WorkerTable]
     tools: list[ToolsTable] = Field(default_factory=list)
-
-
-class PoolFile(NamedTuple):
-    """What a pool file says. The options are None where the file leaves them to the settings.
-
-    Attributes:
-        workers: in the file's order, which is the order of their ordinals.
-        on_incomplete: what happens to a step whose answer is not whole. give_question: tell every step the task.
-        tools: the tool servers, with the sandbox if a worker may call it.
-    """
-
-    workers: tuple[WorkerSpec, ...]
-    on_incomplete: OnIncomplete | None = None
-    give_question: bool | None = None
-    tools: tuple[ToolServerSpec, ...] = ()
 
 
 def read_pool_file(path: str | Path, key_variables: Collection[str] = ()) -> PoolFile:

@@ -18,7 +18,7 @@ import difflib
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,6 +35,7 @@ from conductor_core.workflow.source import (
     NotLiteral,
     Parsed,
     PartialStep,
+    Position,
     RawStep,
     Reader,
     Reading,
@@ -557,15 +558,27 @@ def _read_step(node: Node, notes: Notes, index: int, *, in_file: bool) -> RawSte
     for field in _STEP_KEYS:
         if field not in values and node.closed:
             notes.fault("missing_key", f"Step {index} has no {field}.", node.start, step=index, field=field)
-    instruction, agent, access = (values.get(key) for key in _STEP_KEYS)
+    return _raw_step(values, notes, index, by_name_only=in_file, else_at=notes.source.position(node.start))
+
+
+def _raw_step(
+    nodes: Mapping[str, Node | None],
+    notes: Notes,
+    index: int,
+    *,
+    by_name_only: bool = False,
+    else_at: Position | None = None,
+) -> RawStep:
+    """``else_at``: the place of a part that is missing."""
+    instruction, agent, access = map(nodes.get, _STEP_KEYS)
     position = notes.source.position
     return RawStep(
         instruction=read_instruction(instruction, notes, index) if instruction else None,
-        agent=read_agent(agent, notes, index, by_name_only=in_file) if agent else None,
+        agent=read_agent(agent, notes, index, by_name_only=by_name_only) if agent else None,
         access_list=read_access(access, notes, index) if access else None,
-        instruction_at=position(instruction.start if instruction else node.start),
-        agent_at=position(agent.start if agent else node.start),
-        access_list_at=position(access.start if access else node.start),
+        instruction_at=position(instruction.start) if instruction else else_at,
+        agent_at=position(agent.start) if agent else else_at,
+        access_list_at=position(access.start) if access else else_at,
     )
 
 
@@ -720,22 +733,12 @@ def _note_lengths(attempt: ParseAttempt, notes: Notes) -> None:
 
 def _zip(attempt: ParseAttempt, notes: Notes, most: int) -> tuple[RawStep, ...]:
     """The first ``most`` steps as far as the lists go; what a shorter list lacks is None."""
-    nodes: dict[str, tuple[Node, ...]] = {found.field: found.node.items[:most] for found in attempt}
-    columns = [nodes.get(field, ()) for field in _LISTS]
-    steps: list[RawStep] = []
-    for index in range(max(map(len, columns), default=0)):
-        agent, instruction, access = (column[index] if index < len(column) else None for column in columns)
-        steps.append(
-            RawStep(
-                agent=read_agent(agent, notes, index) if agent else None,
-                instruction=read_instruction(instruction, notes, index) if instruction else None,
-                access_list=read_access(access, notes, index) if access else None,
-                agent_at=notes.source.position(agent.start) if agent else None,
-                instruction_at=notes.source.position(instruction.start) if instruction else None,
-                access_list_at=notes.source.position(access.start) if access else None,
-            )
-        )
-    return tuple(steps)
+    columns = {found.field: found.node.items[:most] for found in attempt}
+    rows = range(max(map(len, columns.values()), default=0))
+    return tuple(
+        _raw_step({field: nodes[index] for field, nodes in columns.items() if index < len(nodes)}, notes, index)
+        for index in rows
+    )
 
 
 # Writing.

@@ -9,34 +9,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from conductor_core.workflow.model import QUESTION, AccessList, Frozen, Step, Workflow
 
-if TYPE_CHECKING:
-    import networkx as nx
-
 Topology = Literal["stop", "one shot", "chain", "fan-out", "tree", "debate", "best-of-n", "mixed"]
-
-
-def to_digraph(workflow: Workflow) -> "nx.DiGraph":
-    """Returns a graph of step indices with ``agent`` and ``instruction``; edges lead from a step to its readers."""
-    import networkx as nx  # when used: it takes a tenth of a second
-
-    graph = nx.DiGraph()
-    for index, step in enumerate(workflow.steps):
-        graph.add_node(index, agent=step.agent, instruction=step.instruction)
-    for index, reads in enumerate(workflow.all_reads):
-        graph.add_edges_from((earlier, index) for earlier in reads)
-    return graph
 
 
 def descendants(workflow: Workflow, index: int) -> frozenset[int]:
     """Returns all steps that the output of step ``index`` reaches, directly or through others. Raises: IndexError."""
     workflow.require(index)
-    import networkx as nx
-
-    return frozenset(nx.descendants(to_digraph(workflow), index))
+    reached = {index}
+    for later in range(index + 1, len(workflow.steps)):
+        if reached.intersection(workflow.reads(later)):
+            reached.add(later)
+    return frozenset(reached - {index})
 
 
 def layers(reads: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
@@ -173,9 +160,11 @@ def _is_fan_out(workflow: Workflow) -> bool:
 
 
 def _is_tree(workflow: Workflow) -> bool:
-    import networkx as nx
+    import networkx as nx  # when used: it takes a tenth of a second
 
-    reduced = nx.transitive_reduction(to_digraph(workflow))
+    reads = nx.DiGraph((earlier, index) for index, reads in enumerate(workflow.all_reads) for earlier in reads)
+    reads.add_nodes_from(range(len(workflow.steps)))
+    reduced = nx.transitive_reduction(reads)
     last = len(workflow.steps) - 1
     return all(reduced.out_degree(index) == (0 if index == last else 1) for index in reduced) and any(
         reduced.in_degree(index) >= 2 for index in reduced
@@ -233,6 +222,9 @@ class Template:
         return self.make(cast, count)
 
 
+_SOLVE = f"Solve this task and state the final answer: {QUESTION}"
+
+
 def _nth(names: Sequence[str], place: int) -> str:
     """Gives the places out in turn, so that branches go to different workers as long as there are some."""
     return names[place % len(names)]
@@ -241,10 +233,6 @@ def _nth(names: Sequence[str], place: int) -> str:
 def _other(names: Sequence[str], taken: str) -> str:
     """Returns the fittest who is not ``taken``, so that nobody checks their own work unless they are alone."""
     return next((name for name in names if name != taken), taken)
-
-
-def _one_shot(cast: Cast, _: int) -> Workflow:
-    return _plan((f"Solve this task and state the final answer: {QUESTION}", cast.solve[0], ()))
 
 
 def _chain(cast: Cast, count: int) -> Workflow:
@@ -304,7 +292,7 @@ def _debate(cast: Cast, count: int) -> Workflow:
 
 
 def _best_of_n(cast: Cast, count: int) -> Workflow:
-    attempt = (f"Solve this task and state the final answer: {QUESTION}", cast.solve[0], ())
+    attempt = (_SOLVE, cast.solve[0], ())
     chosen = f"Compare the answers above, choose the one that holds, and state it. The task: {QUESTION}"
     return _plan(*[attempt] * count, (chosen, _other(cast.check, cast.solve[0]), tuple(range(count))))
 
@@ -336,7 +324,9 @@ def _plan(*steps: tuple[str, str, AccessList]) -> Workflow:
 
 
 TEMPLATES: tuple[Template, ...] = (
-    Template("One shot", "One worker answers alone.", "one shot", _one_shot, 1),
+    Template(
+        "One shot", "One worker answers alone.", "one shot", lambda cast, _: _plan((_SOLVE, cast.solve[0], ())), 1
+    ),
     Template("Chain", "Each step revises the one before.", "chain", _chain, 0, 1, "step", 2, 3),
     Template(
         "Planner, executor, verifier",

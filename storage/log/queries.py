@@ -15,7 +15,6 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, get_args
 
-from conductor_core.analysis.conclusion import concluded, key_of, name_of
 from conductor_core.chat.messages import Usage
 from conductor_core.errors import StoreDamaged
 from conductor_core.run import trace as folding
@@ -296,6 +295,9 @@ class Listing:
         if whole:
             self._whole.add(run_id)
         if search.answers:
+            # When used: it takes a while to load, and few lists say what answers come to.
+            from conductor_core.analysis.conclusion import concluded, key_of, name_of
+
             said = concluded(trace) if trace.ended else None
             key = "" if said is None else "\n".join(key_of(trace.answer or "", said))
             key = key and sha256(key.encode()).hexdigest()

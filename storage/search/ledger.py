@@ -13,9 +13,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from conductor_core.chat.messages import images_in
+from conductor_core.chat.servers import UNKNOWN_HOST
 from conductor_core.errors import BadInput
 from conductor_core.formats import plural
-from conductor_core.providers.servers import UNKNOWN_HOST
 from conductor_core.run.actor import Actor
 from conductor_core.run.egress import Call
 from conductor_core.run.values import label

@@ -28,7 +28,7 @@ from conductor_core.providers.client import Dialect
 from conductor_core.providers.errors import retry_after_s
 from conductor_core.providers.openai import OpenAIDialect
 from conductor_core.settings import Settings
-from conductor_core.workers import health
+from conductor_core.workers import discovery
 from conductor_core.workers.discovery import read_models
 from conductor_core.workers.pool import HttpWorker
 from tests.support import any_json
@@ -166,6 +166,6 @@ def test_any_list_of_models(found: Any) -> None:
 def test_any_answer_to_a_check(found: Any, status: int) -> None:
     worker = HttpWorker(SPEC, OpenAIDialect())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(health, "open_client", lambda _: answered(lambda _: document(found, status)))
-        checked = asyncio.run(health.check_health(worker))
+        patch.setattr(discovery, "open_client", lambda _: answered(lambda _: document(found, status)))
+        checked = asyncio.run(discovery.check_health(worker))
     assert "\n" not in checked.detail

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conductor_core.analysis.conclusion import Conclusion, asked, conclude
+from conductor_core.analysis.conclusion import asked, conclude
 from conductor_core.errors import BadInput
 from conductor_core.grading.grade import grade
 from conductor_core.grading.numbers import parse_quantity
@@ -16,6 +16,7 @@ from conductor_core.grading.tasks import GraderName
 from conductor_core.lab.evaluation.benchmarks import own_task
 from conductor_core.run.judgement import JUDGES, Judgement, Mark
 from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Conclusion
 from conductor_core.workflow.model import Workflow
 
 Row = dict[str, Any]

@@ -73,7 +73,7 @@ from conductor_core.lab.training.recorder import (
 from conductor_core.lab.training.supervised import IGNORED, Batched, Row, rounded, token_ids
 from conductor_core.rehearsal import RehearsalTask
 from conductor_core.rehearsal.exact import success_chance
-from conductor_core.rehearsal.reading import read_role
+from conductor_core.rehearsal.worker import read_role
 from conductor_core.settings import Settings, small_base
 from conductor_core.workflow.model import QUESTION
 

@@ -63,7 +63,7 @@ from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.text import whole_characters
-from conductor_core.workers.health import check_health
+from conductor_core.workers.discovery import check_health
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
 from conductor_core.workflow.parser import parse_completion, to_lists
 from conductor_core.workflow.validation import validate

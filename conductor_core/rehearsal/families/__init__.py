@@ -4,6 +4,9 @@
 ``grade`` reads an answer text and compares.
 """
 
+import ast
+import re
+from fractions import Fraction
 from functools import cache, lru_cache
 from random import Random
 
@@ -12,6 +15,7 @@ from conductor_core.rehearsal.families import forms
 from conductor_core.rehearsal.families.family import (
     DIFFICULTIES,
     SPLITS,
+    AnswerKind,
     Difficulty,
     Finder,
     Form,
@@ -19,7 +23,100 @@ from conductor_core.rehearsal.families.family import (
     Split,
     folded,
 )
-from conductor_core.rehearsal.families.reading import read_answer, same_answer
+
+_MARKED = re.compile(r"\*\*Answer:\s{0,20}(?P<answer>[^\n]{1,400}?)\s{0,20}\*\*(?!\*)")
+_PLAIN = re.compile(
+    r"^\W{0,4}(?:the )?(?:final )?answer(?: is)?\s*[:=]\s*(?P<answer>[^\n]{1,400})$", re.IGNORECASE | re.MULTILINE
+)
+_BOLD = re.compile(r"\*\*(?P<answer>[^*\n]{1,200})\*\*")
+_FENCE = re.compile(r"^ {0,3}(?P<ticks>`{3,})(?P<language>[^`\n]*)$")
+_NUMBER = re.compile(r"[-−]?\d+(?:[ ,]\d{3})*(?:\.\d+)?")
+_TIME = re.compile(r"\b(\d{1,2}):(\d{2})\b")
+
+_LONGEST_CODE = 4000
+
+
+def read_answer(text: str, kind: AnswerKind) -> str | None:
+    """Returns the last answer of ``text``, None if there is none. As it is for grading, other wordings count too.
+
+    For code it takes the last fenced block with a function. Else it takes what is marked as the answer, or the last
+    bold words.
+    """
+    if kind == "code":
+        return marked_answer(text, kind)
+    for pattern in (_MARKED, _PLAIN, _BOLD):
+        found = [match["answer"].strip().strip("`") for match in pattern.finditer(text)]
+        usable = [answer for answer in found if answer_key(answer, kind) is not None]
+        if usable:
+            return usable[-1]
+    return None
+
+
+def marked_answer(text: str, kind: AnswerKind | None) -> str | None:
+    """Returns the last answer that a worker marked (``**Answer: ...**``, or a code block); ``kind`` None: either."""
+    if kind in ("code", None):
+        blocks = [block for block in code_blocks(text) if answer_key(block, "code") is not None]
+        if blocks:
+            return blocks[-1]
+        if kind == "code":
+            return None
+    found = [match["answer"].strip() for match in _MARKED.finditer(text)]
+    usable = [answer for answer in found if answer_key(answer, kind or "exact") is not None]
+    return usable[-1] if usable else None
+
+
+def code_blocks(text: str) -> list[str]:
+    """Returns the contents of the fenced blocks that are marked as Python or not marked at all."""
+    blocks: list[str] = []
+    open_fence: str | None = None
+    language = ""
+    lines: list[str] = []
+    for line in text.splitlines():
+        fence = _FENCE.match(line)
+        if open_fence is None:
+            if fence is not None:
+                open_fence, language, lines = fence["ticks"], fence["language"].strip().lower(), []
+        elif fence is not None and len(fence["ticks"]) >= len(open_fence) and not fence["language"].strip():
+            if language in ("", "python", "py"):
+                blocks.append("\n".join(lines))
+            open_fence = None
+        else:
+            lines.append(line)
+    return blocks
+
+
+def same_answer(first: str, second: str, kind: AnswerKind) -> bool:
+    key = answer_key(first, kind)
+    return key is not None and key == answer_key(second, kind)
+
+
+def answer_key(answer: str, kind: AnswerKind) -> str | None:
+    match kind:
+        case "number":
+            found = _NUMBER.search(answer)
+            return None if found is None else str(Fraction(re.sub(r"[ ,]", "", found[0]).replace("−", "-")))
+        case "time":
+            time = _TIME.search(answer)
+            return None if time is None else f"{int(time[1]):02d}:{time[2]}"
+        case "text":
+            words = re.findall(r"\w+", answer.lower())
+            return " ".join(word for word in words if word not in ("the", "a", "an")) or None
+        case "exact":
+            return answer.strip() or None
+        case "code":
+            return _syntax(answer)
+
+
+@lru_cache(maxsize=1000)
+def _syntax(code: str) -> str | None:
+    """Returns the syntax tree as text, without spacing and comments; None if it is not Python or defines nothing."""
+    if len(code) > _LONGEST_CODE or "def " not in code:
+        return None
+    try:
+        return ast.dump(ast.parse(code))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
 
 __all__ = [
     "DIFFICULTIES",

@@ -15,12 +15,12 @@ import streamlit as st
 from pydantic import Field, ValidationError
 
 from conductor_core.chat.messages import OnIncomplete, WorkerSpec
+from conductor_core.chat.servers import servers
 from conductor_core.engine.models import ConductorOption, conductor_faults, is_away, list_conductors, model_folder
 from conductor_core.engine.pools import missing_keys, pool_file, read_pool, read_specs
 from conductor_core.errors import BadInput, InspectorError
 from conductor_core.files import is_file, write_whole
 from conductor_core.privacy.masking import TypedKeys
-from conductor_core.providers.servers import servers
 from conductor_core.run.request import RunRequest, read_gate
 from conductor_core.run.values import Limits, PoolInfo
 from conductor_core.workflow.model import Frozen

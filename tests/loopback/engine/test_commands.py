@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conductor_core.engine.host import EngineHost
-from conductor_core.errors import RunHasEnded, StoreFull, UnknownRun
+from conductor_core.errors import EventOutOfOrder, RunHasEnded, StoreFull, UnknownRun
 from conductor_core.rehearsal import EXAMPLES
 from conductor_core.run.actor import Actor, Caller, local_caller
 from conductor_core.run.commands import Cancel, SentCommand
@@ -89,18 +89,11 @@ def test_the_same_command_twice_ends_the_run_once(slow: EngineHost, store: Store
     assert end_of(store, run_id).command == first
 
 
-def test_a_queued_run_ends_at_once_although_nobody_carries_it_out(slow: EngineHost, store: Store) -> None:
-    run_id = slow.queue(RunRequest(task="What is 6 times 7?", workflow=CHAIN))
-    assert slow.cancel(run_id, ADA)
-    trace = store.read(run_id)
-    assert (trace.status, trace.ended_by, trace.duration_ms) == ("cancelled", ADA, 0)
-
-
-def test_a_command_that_comes_before_its_run_is_taken_up_is_not_lost(slow: EngineHost, store: Store) -> None:
-    run_id = slow.queue(RunRequest(task="What is 6 times 7?", workflow=CHAIN))
-    store.send(Cancel(run_id=run_id, actor=ADA.actor, door="api"))
-    slow.resume(run_id)
-    assert slow.wait(run_id, 10).ended_by == ADA
+def test_a_run_that_does_not_wait_cannot_be_taken_up(host: EngineHost) -> None:
+    run_id = host.start(RunRequest(task="What is 6 times 7?", workflow=CHAIN))
+    host.wait(run_id, 60)
+    with pytest.raises(EventOutOfOrder):
+        host.resume(run_id)
 
 
 def test_a_run_is_cancelled_although_the_command_cannot_be_kept(

@@ -32,7 +32,7 @@ from conductor_core.inference.gguf_file import file_sha256, read_header
 from conductor_core.inference.hub import ModelInUse, remove_file
 from conductor_core.inference.llama import Llama, shared_llama
 from conductor_core.settings import Settings
-from conductor_core.workers.health import check_health
+from conductor_core.workers.discovery import check_health
 from conductor_core.workers.pool import open_worker
 from tests.support.eventually import eventually
 from tests.support.tiny_gguf import CHAT_TEMPLATE, tiny_adapter, tiny_gguf

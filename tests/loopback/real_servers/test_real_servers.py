@@ -23,8 +23,7 @@ from conductor_core.errors import WorkerError, WorkerFailed, WorkerModelUnknown,
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
 from conductor_core.settings import Settings
-from conductor_core.workers.discovery import discover_local_servers
-from conductor_core.workers.health import check_health
+from conductor_core.workers.discovery import check_health, find_servers, ready_workers
 from conductor_core.workers.pool import open_worker
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.parser import parse_completion
@@ -192,7 +191,7 @@ async def test_the_health_of_litellm(servers: Servers) -> None:
 
 
 async def test_a_server_that_wants_a_key_is_not_offered(servers: Servers) -> None:
-    found = await discover_local_servers({servers.litellm_port: "LiteLLM"}, timeout_s=10)
+    found = ready_workers(await find_servers({servers.litellm_port: "LiteLLM"}, timeout_s=10))
     assert found == ()
 
 

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 
 import pytest
@@ -12,9 +12,8 @@ from conductor_core.conductors.catalogue import TINY_FOLDER
 from conductor_core.engine.pools import open_worker as open_any_worker
 from conductor_core.rehearsal import rehearsal_specs
 from conductor_core.settings import Settings
-from conductor_core.workers import health as health_module
-from conductor_core.workers.discovery import FoundServer, discover_local_servers, find_servers, in_words, ready_workers
-from conductor_core.workers.health import Health, check_health
+from conductor_core.workers import discovery
+from conductor_core.workers.discovery import FoundServer, Health, check_health, find_servers, in_words, ready_workers
 from conductor_core.workers.pool import open_worker
 from tests.support.model_files import parse_pool
 from tests.support.provider import Answer, Call, Hang, Part, Pause, Reply, ScriptedProvider, error, hang_after
@@ -35,6 +34,10 @@ class _Listing(ScriptedProvider):
 def provider() -> Iterator[_Listing]:
     with _Listing(["alpha", "beta"]) as provider:
         yield provider
+
+
+async def discovered(ports: Mapping[int, str], timeout_s: float) -> tuple[WorkerSpec, ...]:
+    return ready_workers(await find_servers(ports, timeout_s=timeout_s))
 
 
 async def check(spec: WorkerSpec) -> Health:
@@ -63,7 +66,7 @@ async def test_no_redirect_is_followed(provider: _Listing, monkeypatch: pytest.M
 
 
 async def test_a_list_without_an_end_is_left(provider: _Listing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_module, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(discovery, "_MOST_BYTES", 1000)
     provider.listing = Reply([b'{"data": [', *[b'{"id": "alpha"}, '] * 1000, b"]}"], content_type="application/json")
     health = await check(provider.spec("alpha"))
     assert (health.ok, "is not a model server; check base_url" in health.detail) == (False, True)
@@ -190,7 +193,7 @@ async def test_models_of_all_servers_become_ready_workers(stack: ExitStack) -> N
         _Odd(listing(("llama3.2:latest", "library"), ("nomic-embed-text", "library"), ("qwen3", "library")))
     )
     other = stack.enter_context(_Odd(listing(("org/qwen3", "vllm"), ("7", "vllm"), ("org/team/phi", "vllm"))))
-    found = await discover_local_servers({ollama.port: "first", other.port: "second"}, timeout_s=5)
+    found = await discovered({ollama.port: "first", other.port: "second"}, timeout_s=5)
     assert [(spec.name, spec.model, spec.base_url) for spec in found] == [
         ("llama3.2:latest", "llama3.2:latest", ollama.url),
         ("qwen3", "qwen3", ollama.url),
@@ -230,7 +233,7 @@ async def test_models_are_described_by_their_sizes_where_a_server_tells(stack: E
     }
     body = {"data": [{"id": "phi", "owned_by": "llamacpp", "meta": {"n_params": 3_821_079_552}}]}
     llama = stack.enter_context(_Odd(Reply([json.dumps(body).encode()], content_type="application/json")))
-    found = await discover_local_servers({ollama.port: "first", llama.port: "second"}, timeout_s=5)
+    found = await discovered({ollama.port: "first", llama.port: "second"}, timeout_s=5)
     assert [spec.description for spec in found] == [
         "qwen2.5:7b (7.6 billion parameters) on this machine, served by Ollama",
         "smollm (135 million parameters) on this machine, served by Ollama",
@@ -243,7 +246,7 @@ async def test_models_are_described_by_their_sizes_where_a_server_tells(stack: E
 async def test_odd_lists_of_sizes_leave_the_models_without(stack: ExitStack, tags: object) -> None:
     ollama = stack.enter_context(_Ollama(listing(("qwen", "library"))))
     ollama.tags = tags
-    (spec,) = await discover_local_servers({ollama.port: "first"}, timeout_s=5)
+    (spec,) = await discovered({ollama.port: "first"}, timeout_s=5)
     assert spec.description == "qwen on this machine, served by Ollama"
 
 
@@ -262,25 +265,25 @@ async def test_what_is_no_model_server_is_left_out(stack: ExitStack) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         ports = {server.port: "s" for server in servers} | {free.getsockname()[1]: "dead"}
-        assert await discover_local_servers(ports, timeout_s=0.5) == ()
+        assert await discovered(ports, timeout_s=0.5) == ()
 
 
 async def test_a_list_that_comes_drop_by_drop_is_not_waited_for(stack: ExitStack) -> None:
     whole = b"".join(part for part in listing(("qwen3", "library")).parts if isinstance(part, bytes))
     drops: list[Part] = [Pause(0.1), b" "] * 20
     slow = stack.enter_context(_Odd(Reply([*drops, whole], content_type="application/json")))
-    assert await discover_local_servers({slow.port: "slow"}, timeout_s=0.5) == ()
+    assert await discovered({slow.port: "slow"}, timeout_s=0.5) == ()
 
 
 async def test_no_proxy_is_asked_for_this_machines_own_ports(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     server = stack.enter_context(ScriptedProvider(["m"]))
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    assert len(await discover_local_servers({server.port: "s"}, timeout_s=5)) == 1
+    assert len(await discovered({server.port: "s"}, timeout_s=5)) == 1
 
 
 async def test_found_workers_can_be_written_into_a_pool_file(stack: ExitStack) -> None:
     server = stack.enter_context(ScriptedProvider(["some/model", "x" * 150, "models/ü"]))
-    for spec in await discover_local_servers({server.port: "s"}, timeout_s=5):
+    for spec in await discovered({server.port: "s"}, timeout_s=5):
         fields = {key: getattr(spec, key) for key in ("name", "provider", "model", "base_url")}
         text = "[[worker]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields.items())
         assert parse_pool(text)[1] == []
@@ -298,7 +301,7 @@ async def test_a_server_that_wants_a_key_is_found_and_tells_its_models_with_it(
     server = stack.enter_context(Locked(listing(("gpt-x", "litellm"))))
     (found,) = await find_servers({server.port: "LiteLLM"}, timeout_s=5)
     assert found == FoundServer(server.url, "LiteLLM", needs_key=True, guessed=True)
-    assert await discover_local_servers({server.port: "LiteLLM"}, timeout_s=5) == ()
+    assert await discovered({server.port: "LiteLLM"}, timeout_s=5) == ()
     monkeypatch.setenv("LOCAL_API_KEY", "sesame-5f0c9a7e1d")
     (opened,) = await find_servers({server.port: "LiteLLM"}, timeout_s=5, key_variables={server.url: "LOCAL_API_KEY"})
     (spec,) = ready_workers([opened])

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_core.analysis.conclusion import LONGEST_CONCLUSION, Conclusion, conclude, plain, sentences
+from conductor_core.analysis.conclusion import LONGEST_CONCLUSION, conclude, plain, sentences
 from conductor_core.chat.messages import Message, WorkerSpec
 from conductor_core.rehearsal import EXAMPLES, Example, rehearsal_specs
-from conductor_core.rehearsal.families.reading import read_answer
-from conductor_core.rehearsal.reading import read_messages
-from conductor_core.rehearsal.worker import RehearsalWorker, receipt_text
+from conductor_core.rehearsal.families import read_answer
+from conductor_core.rehearsal.worker import RehearsalWorker, read_messages, receipt_text
+from conductor_core.run.values import Conclusion
 from tests.support.answers import LabelledAnswer, labelled_answers, of_second_reader, score
 
 MERGE = "def merge(spans, gap=2):\n    spans.sort()\n    return spans"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from conductor_core.chat.messages import ConductorInfo, ImagePart, LoadedImage, Message, content_of, images_in
-from conductor_core.engine.approvals import GateRules
+from conductor_core.engine.approvals import most_of_plan
 from conductor_core.engine.estimates import preview
 from conductor_core.engine.prompts import Asked, StepInputs
 from conductor_core.engine.request import rerun_of, resume_of
@@ -204,7 +204,7 @@ def test_the_highest_cost_of_a_plan_counts_the_images_of_each_step_that_is_told_
     def most(*images: ImagePart) -> int:
         workers = {worker.spec.name: worker.spec for worker in (eye(), ScriptedWorker("pen"))}
         inputs = StepInputs(Asked("t", images=images), workers, None, Limits(), seed=0, pool_seed=0)
-        return GateRules((), inputs, plan_max_tokens=100).most_of_plan(LOOK)[0].input_tokens
+        return most_of_plan(LOOK, inputs, plan_max_tokens=100)[0].input_tokens
 
     large = part(RED).model_copy(update={"width": 1500, "height": 500})
     assert most(large) == most() + 1000

@@ -9,8 +9,7 @@ import pytest
 
 from conductor_core.chat.messages import Usage
 from conductor_core.engine.approvals import Stop
-from conductor_core.engine.runner import Engine
-from conductor_core.engine.scheduler import RoundRunner
+from conductor_core.engine.runner import Engine, RoundRunner
 from conductor_core.errors import StoreError, StoreFull
 from conductor_core.run.events import Event, RunCancelled, RunFailed
 from conductor_core.run.request import RunRequest

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_core.chat.messages import ToolCall
-from conductor_core.engine.written_calls import written_calls
+from conductor_core.engine.step import written_calls
 
 ONE = '{"name": "time", "arguments": {"zone": "Tokyo"}}'
 TWO = '{"name": "run", "parameters": {"code": "print(1)"}}'

@@ -23,9 +23,9 @@ from conductor_core.rehearsal.families import (
     generate,
     grade,
     recognise,
+    same_answer,
 )
 from conductor_core.rehearsal.families.family import TAILS
-from conductor_core.rehearsal.families.reading import same_answer
 
 _families, _difficulties, _seeds = st.sampled_from(FAMILIES), st.sampled_from(DIFFICULTIES), st.integers(0, 10**9)
 _splits = st.sampled_from(SPLITS)

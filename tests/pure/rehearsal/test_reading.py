@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conductor_core.rehearsal.families import code_blocks, marked_answer, read_answer, same_answer
 from conductor_core.rehearsal.families.family import AnswerKind
-from conductor_core.rehearsal.families.reading import code_blocks, marked_answer, read_answer, same_answer
 
 
 @pytest.mark.parametrize(

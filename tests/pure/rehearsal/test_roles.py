@@ -2,8 +2,8 @@
 
 import pytest
 
-from conductor_core.rehearsal.reading import read_role
 from conductor_core.rehearsal.skills import Role
+from conductor_core.rehearsal.worker import read_role
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from conductor_core.chat.messages import Message
 from conductor_core.rehearsal import EXAMPLES
-from conductor_core.rehearsal.reading import PLAN_HEADING, read_messages
+from conductor_core.rehearsal.worker import PLAN_HEADING, read_messages
 
 TRAIN = EXAMPLES[3].task
 

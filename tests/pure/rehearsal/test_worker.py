@@ -19,7 +19,7 @@ from conductor_core.rehearsal import (
     grade,
     rehearsal_specs,
 )
-from conductor_core.rehearsal.families.reading import read_answer
+from conductor_core.rehearsal.families import read_answer
 from conductor_core.rehearsal.worker import CANNOT_ANSWER, token_count, token_pieces
 
 SPECS = {spec.name: spec for spec in rehearsal_specs()}

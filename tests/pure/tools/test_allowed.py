@@ -8,7 +8,7 @@ from conductor_core.chat.tools import OfferedTool, ToolServerSpec
 from conductor_core.engine.pools import open_pool, pool_info, reopen_pool
 from conductor_core.run.values import PoolInfo
 from conductor_core.settings import Settings
-from conductor_core.tools.allowed import FILE, allow, refusal
+from conductor_core.tools.servers import FILE, allow, refusal
 
 POOL = """
 [[worker]]

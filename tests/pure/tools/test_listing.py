@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.chat.tools import ToolListing, ToolServerSpec, allowed
 from conductor_core.privacy import masking
-from conductor_core.tools.listing import MOST_DESCRIPTION, MOST_TOOLS, Definition, fit_name, offered
+from conductor_core.tools.servers import MOST_DESCRIPTION, MOST_TOOLS, Definition, fit_name, offered
 
 SPEC = ToolServerSpec(name="files", command=("serve",))
 

@@ -7,7 +7,7 @@ import pytest
 
 from conductor_core.chat.tools import MOST_RESULT_CHARACTERS
 from conductor_core.privacy import masking
-from conductor_core.tools.results import NOTHING, answer_of
+from conductor_core.tools.servers import NOTHING, answer_of
 
 DATA = base64.b64encode(b"\x89PNG" * 100).decode()
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.conductors.roles import cast_of
-from conductor_core.rehearsal.reading import read_role
 from conductor_core.rehearsal.skills import rehearsal_specs
+from conductor_core.rehearsal.worker import read_role
 from conductor_core.workflow.model import QUESTION, AccessList, Step, Workflow
 from conductor_core.workflow.topology import (
     TEMPLATES,
@@ -17,7 +17,6 @@ from conductor_core.workflow.topology import (
     critical_path,
     descendants,
     layers,
-    to_digraph,
     topology,
 )
 from conductor_core.workflow.validation import validate
@@ -139,13 +138,8 @@ def test_layers_of_a_plan_whose_edges_skip_layers() -> None:
 
 def test_references_that_are_no_earlier_steps_are_no_edges() -> None:
     workflow = plan((0,), (5, -1, 1, 0), (1,))
-    assert list(to_digraph(workflow).edges) == [(0, 1), (1, 2)]
+    assert workflow.all_reads == ((), (0,), (1,))
     assert topology(workflow) == "chain"
-
-
-def test_the_graph_carries_agent_and_instruction() -> None:
-    graph = to_digraph(plan((), (0,)))
-    assert graph.nodes[1] == {"agent": "agent 1", "instruction": "instruction 1"}
 
 
 def test_descendants() -> None:
@@ -201,7 +195,7 @@ def test_the_critical_path_is_as_long_as_the_longest_path(data: st.DataObject, w
     count = len(workflow.steps)
     durations_ms = data.draw(st.lists(st.integers(0, 1000), min_size=count, max_size=count))
     path = critical_path(workflow, durations_ms)
-    graph = to_digraph(workflow)
+    graph = nx.DiGraph((earlier, later) for later, reads in enumerate(workflow.all_reads) for earlier in reads)
     assert all(graph.has_edge(*edge) for edge in itertools.pairwise(path))
     for earlier, later in graph.edges:
         graph.edges[earlier, later]["weight"] = durations_ms[later]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from conductor_core.lab.evaluation.orchestrators import AGGREGATE, SOLVE
 from conductor_core.lab.evaluation.routers.workflows import DEBATE, MODES, REFLECTION, ROLES, Mode, ask, team
-from conductor_core.rehearsal.reading import read_role
+from conductor_core.rehearsal.worker import read_role
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.validation import validate
 
