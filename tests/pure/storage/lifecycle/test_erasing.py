@@ -188,6 +188,7 @@ def test_a_backup_whose_keys_cannot_be_copied_leaves_nothing(
 def test_a_setting_that_cannot_be_is_one_line(
     url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    open_store(url).close()
     monkeypatch.setenv("CONDUCTOR_REDACT", "faces")
     assert main(["erase", "r", "--db", url]) == 2
     assert "'faces' is none of keys, cards, mail, phones" in capsys.readouterr().err
