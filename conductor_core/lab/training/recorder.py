@@ -112,12 +112,12 @@ class StageRecord:
     def seconds(self) -> float:
         return round(self.before_s + time.monotonic() - self.began, 2)
 
-    def resume(self, before: tuple[Stage, ...], checkpoint: Path | None, *, steps: int, rounds: int = 0) -> None:
+    def resume(self, before: tuple[Stage, ...], checkpoint: Path | None, *, rounds: int = 0) -> None:
         """Drops the rows after ``checkpoint``, and counts the stage's time on from its last row.
 
-        ``steps``: optimiser steps in one iteration. ``rounds``: lessons to keep, see ``drop_rows_after``.
+        ``rounds``: lessons to keep, see ``drop_rows_after``.
         """
-        reached = int(checkpoint.name.rpartition("-")[2]) // steps if checkpoint else -1
+        reached = int(checkpoint.name.rpartition("-")[2]) if checkpoint else -1
         drop_rows_after(self.folder, before, self.stage, reached, rounds=rounds)
         read = read_record(self.folder)
         earlier, taught = read.iterations(self.stage), [row for row in read.taught() if row.stage == self.stage]
@@ -173,7 +173,6 @@ class RecordCallback(TrainerCallback):
     """Turns each log of a trainer into an ``Iteration`` row.
 
     Args:
-        steps: optimiser steps in one iteration.
         details: returns further fields of the row; called once for each row.
         after: called with the iteration's number after its row is written and before a checkpoint is written.
     """
@@ -182,20 +181,19 @@ class RecordCallback(TrainerCallback):
         self,
         record: StageRecord,
         *,
-        steps: int = 1,
         details: Callable[[], dict[str, Any]] = dict,
         after: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._record, self._steps, self._details, self._after = record, steps, details, after
+        self._record, self._details, self._after = record, details, after
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._record.resumed_from = (state.global_step // self._steps, time.monotonic())
+        self._record.resumed_from = (state.global_step, time.monotonic())
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         logs = logs or {}
         if "loss" not in logs:
             return  # the trainer's summary at its end
-        iteration = state.global_step // self._steps
+        iteration = state.global_step
         self._record.add(
             Iteration(
                 stage=self._record.stage,
@@ -258,9 +256,11 @@ def begin(
     out: Path,
     stages: tuple[Stage, ...],
     start: str,
-    same: Callable[[Started, TrainingConfig], bool],
     resume: bool,
     *,
+    same: Callable[[Started, TrainingConfig], bool] = lambda started, config: (
+        dict(started.config) == config.model_dump(mode="json")
+    ),
     simulated: bool,
     machine: str,
     agents: tuple[str, ...],

@@ -245,7 +245,7 @@ class Stage:
 
     @property
     def iteration(self) -> int:
-        return int(self.trainer.state.global_step) // self.config.updates + 1
+        return int(self.trainer.state.global_step) + 1
 
     def dataset(self) -> Dataset:
         """Returns one row for each prompt, in the order of the iterations."""
@@ -276,10 +276,9 @@ class Stage:
     def reward(self, completions: list[str], number: list[int], **_: Any) -> list[float]:
         """Scores completions as TRL's reward function. ``number``: the number of each completion's situation."""
         began = time.monotonic()
-        rng = random.Random(f"{self.seed}/{self.record.stage}/{self.iteration}/reward")
         asked = [self.situations[each] for each in number]
         scored = [
-            score(situation, completion, self.config.reward, self._judge, rng)
+            score(situation, completion, self.config.step_cost, self._judge)
             for situation, completion in zip(asked, completions, strict=True)
         ]
         self._judged += [
@@ -336,9 +335,8 @@ class Stage:
             forbid=self._legal.mask(self._held_out, 1) if self._legal else None,
         )
         texts = self.tokenizer.batch_decode(found.completion_ids, skip_special_tokens=True)
-        rng = random.Random(0)
         scored = [
-            score(situation, text, self.config.reward, exact_worth, rng)
+            score(situation, text, self.config.step_cost, exact_worth)
             for situation, text in zip(self._held_out, texts, strict=True)
         ]
         tokens = [
@@ -369,8 +367,7 @@ class _Clock(TrainerCallback):
         self._stage = stage
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step % self._stage.config.updates == 0:
-            self._stage.begin()
+        self._stage.begin()
 
 
 def run(
@@ -426,13 +423,13 @@ def build_trainer(stage: Stage, model: Qwen2ForCausalLM, work: Path, *, cpu: boo
         reward_funcs=[stage.reward],
         train_dataset=stage.dataset(),
         processing_class=stage.tokenizer,
-        rollout_func=stage.rollout if config.rollout == "fast" else None,
+        rollout_func=stage.rollout,
     )
     stage.trainer = trainer
     without_console(trainer)
     trainer.add_callback(_Clock(stage))
     measure = partial(stage.measure, model=model)
-    trainer.add_callback(RecordCallback(stage.record, steps=config.updates, details=stage.details, after=measure))
+    trainer.add_callback(RecordCallback(stage.record, details=stage.details, after=measure))
     return trainer
 
 
@@ -455,7 +452,7 @@ def supervised_batches(
         if isinstance(config, RecursionConfig):
             for at in range(round(config.guard_inner_share * guard.examples)):
                 rng = random.Random(f"{seed}/guard/{update}/{at}/inner")
-                drawn[at] = draw_inner_round(rng, config.pool, config.reward.step_cost)
+                drawn[at] = draw_inner_round(rng, config.pool, config.step_cost)
         return collate(example_rows(drawn, tokenizer))
 
     return batch

@@ -113,7 +113,7 @@ def recursion_situations(
         rng = random.Random(f"{seed}/{at}/inner")
         again = second_plan(situation, random.Random(f"{seed}/{at}/again"))
         inner = rng.random() < config.inner_share and (parent or again)
-        priced = replace(situation, again=again, step_cost=config.reward.step_cost)
+        priced = replace(situation, again=again, step_cost=config.step_cost)
         found.append(balanced_inner_situation(priced, recursive(inner, situation, rng), rng) if inner else priced)
     return found
 
@@ -336,7 +336,7 @@ def taught_rounds(work: Path) -> int:
 
 
 def _lesson(seed: str, config: RecursionConfig) -> list[TrainingExample]:
-    step_cost = config.reward.step_cost
+    step_cost = config.step_cost
     drawn = [
         draw_inner_round(random.Random(f"{seed}/inner/{at}"), config.pool, step_cost) for at in range(INNER_AT_ONCE)
     ]

@@ -13,7 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 from conductor_core.conductors.roles import numbering
 from conductor_core.errors import BadInput
-from conductor_core.lab.records.training import Stage, Started
+from conductor_core.lab.records.training import Stage
 from conductor_core.lab.training.config import TrainingConfig
 from conductor_core.lab.training.folder import (
     WEIGHTS,
@@ -60,7 +60,7 @@ def _train(
 ) -> Trained:
     begun = "" if stages[0] == "cold_start" else begun_with(start_from or config.base or "")
     agents = tuple(name for name in numbering(rehearsal_specs()) if name is not None)
-    begin(config, out, stages, begun, _same, resume, simulated=True, machine=machine(config), agents=agents)
+    begin(config, out, stages, begun, resume, simulated=True, machine=machine(config), agents=agents)
     for index, stage in enumerate(stages):
         folder = out / "stages" / stage
         if (folder / WEIGHTS).is_file():
@@ -85,10 +85,6 @@ def _stages(config: TrainingConfig, stop_after: Stage | None, start_from: str | 
     return stages
 
 
-def _same(started: Started, config: TrainingConfig) -> bool:
-    return dict(started.config) == config.model_dump(mode="json")
-
-
 def _run_stage(
     config: TrainingConfig, out: Path, before: tuple[Stage, ...], stage: Stage, start: str | None, show: Show
 ) -> None:
@@ -98,8 +94,7 @@ def _run_stage(
         work.mkdir(parents=True, exist_ok=True)
     checkpoint = latest_checkpoint(work)
     record = StageRecord(out, stage, config.iterations_of(stage), show)
-    steps = 1 if stage == "cold_start" else config.grpo_of(stage).updates
-    record.resume(before, checkpoint, steps=steps, rounds=taught_rounds(work))
+    record.resume(before, checkpoint, rounds=taught_rounds(work))
     cpu = config.device == "cpu" or not torch.cuda.is_available()
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from conductor_core.chat.messages import PlanRequest
 from conductor_core.errors import BadInput
 from conductor_core.lab.records.training import HeldOut, Sample, read_record
-from conductor_core.lab.training.config import GrpoConfig, HeldOutConfig, Optimiser, PoolDraw, Reward
+from conductor_core.lab.training.config import GrpoConfig, HeldOutConfig, Optimiser, PoolDraw
 from conductor_core.lab.training.recorder import StageRecord
 from conductor_core.lab.training.tiny import grpo
 from conductor_core.lab.training.tiny.grpo import Stage
@@ -53,12 +53,11 @@ def config(**changes: Any) -> GrpoConfig:
         "iterations": 4,
         "prompts": 2,
         "group": 2,
-        "updates": 3,
         "max_completion_tokens": 64,
         "temperature": 0.7,
         "sample_every": 3,
         "optimiser": Optimiser(learning_rate=1e-3, bf16=False),
-        "reward": Reward(step_cost=0.1),
+        "step_cost": 0.1,
         "pool": PoolDraw(most_steps=4),
         "held_out": HeldOutConfig(tasks=12, every=2, split="test"),
     }
@@ -105,13 +104,6 @@ class Sampled:
 
 def samples_in(folder: Path) -> list[Sample]:
     return [row for row in read_record(folder).rows if isinstance(row, Sample)]
-
-
-@pytest.mark.parametrize(("step", "iteration"), [(0, 1), (2, 1), (3, 2), (7, 3)])
-def test_an_iteration_is_as_many_steps_as_it_has_updates(tmp_path: Path, step: int, iteration: int) -> None:
-    stage = stage_of(tmp_path, config())
-    stage.trainer = FakeTrainer(step)  # type: ignore[assignment]
-    assert stage.iteration == iteration
 
 
 def test_rollouts_are_of_each_prompt_once_for_every_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,30 +232,12 @@ def test_an_iterations_time_is_split_among_rollouts_rewards_and_updates(
 def test_plans_are_kept_of_the_first_iteration_and_now_and_then(tmp_path: Path) -> None:
     stage = stage_of(tmp_path, config(prompts=6), [situation(number) for number in range(6)])
     written = [plan(ALONE, at) for at in range(5)] * 3
-    for step in (0, 3, 6, 9):  # iterations 1 to 4
+    for step in range(4):  # iterations 1 to 4
         stage.trainer = FakeTrainer(step)  # type: ignore[assignment]
         stage.reward(written[:12], [at // 2 for at in range(12)])
     kept = samples_in(tmp_path)
     assert [each.iteration for each in kept] == [1] * 4 + [3] * 4, "of four prompts, whatever there are"
     assert [each.completion for each in kept[:4]] == [written[0], written[2], written[4], written[6]]
-
-
-def test_a_sampled_reward_is_drawn_by_seed_stage_and_iteration(tmp_path: Path) -> None:
-    drawn = config(reward=Reward(kind="sampled"))
-
-    def rewards(seed: int, step: int) -> list[float]:
-        record = StageRecord(tmp_path, "grpo", 4, lambda _: None)
-        stage = Stage(drawn, seed, [situation(0)], toy_tokenizer(), record, lambda *_: Worth(0.5, 0))
-        stage.trainer = FakeTrainer(step)  # type: ignore[assignment]
-        return stage.reward([plan(ALONE, 2)] * 32, [0] * 32)
-
-    def by_hand(text: str) -> list[float]:
-        rng = random.Random(text)
-        return [1.0 if rng.random() < 0.5 else 0.5 for _ in range(32)]
-
-    assert rewards(5, 0) == by_hand("5/grpo/1/reward")
-    assert rewards(5, 3) == by_hand("5/grpo/2/reward")
-    assert rewards(6, 0) == by_hand("6/grpo/1/reward")
 
 
 def test_a_measurement_is_of_greedy_plans_for_the_held_out_tasks(

@@ -82,4 +82,3 @@ def test_bfloat16_is_near_enough(model: Qwen2ForCausalLM) -> None:
     for row, (ids, logprobs) in enumerate(zip(found.completion_ids, found.logprobs, strict=True)):
         own = recomputed(model, list(PROMPTS[row // 2]), ids, 1.0)
         torch.testing.assert_close(torch.tensor(logprobs), own, atol=0.3, rtol=0.1)
-
