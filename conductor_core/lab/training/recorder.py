@@ -16,7 +16,7 @@ from conductor_core.errors import BadInput
 from conductor_core.lab.records import by_group, now, weights_sha256
 from conductor_core.lab.records.training import Ended, HeldOut, Iteration, Row, Stage, Started, append, read_record
 from conductor_core.lab.training.config import TrainingConfig
-from conductor_core.lab.training.folder import drop_rows_after, replan_stages, writing
+from conductor_core.lab.training.folder import drop_rows_after, latest_checkpoint, replan_stages, step_of, writing
 from conductor_core.rehearsal import DIFFICULTIES
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.topology import topology
@@ -94,6 +94,8 @@ class StageRecord:
 
     Attributes:
         planned: planned iterations of the stage.
+        cpu: whether it is trained on the processor.
+        checkpoint: the one that it continues from.
         before_s: seconds that the stage took before it was interrupted.
     """
 
@@ -101,6 +103,8 @@ class StageRecord:
     stage: Stage
     planned: int
     show: Show
+    cpu: bool = True
+    checkpoint: Path | None = None
     before_s: float = 0.0
     began: float = field(default_factory=time.monotonic)
     last: Iteration | None = None
@@ -112,12 +116,20 @@ class StageRecord:
     def seconds(self) -> float:
         return round(self.before_s + time.monotonic() - self.began, 2)
 
-    def resume(self, before: tuple[Stage, ...], checkpoint: Path | None, *, rounds: int = 0) -> None:
-        """Drops the rows after ``checkpoint``, and counts the stage's time on from its last row.
+    @property
+    def work(self) -> Path:
+        """Returns the folder of the stage's checkpoints."""
+        return self.folder / "stages" / f"{self.stage}.checkpoints"
 
-        ``rounds``: lessons to keep, see ``drop_rows_after``.
+    def resume(self, before: tuple[Stage, ...], *, rounds: int = 0) -> None:
+        """Finds the last checkpoint, drops the rows after it, and counts the stage's time on from its last row.
+
+        ``rounds``: lessons to keep, see ``drop_rows_after``. Raises: BadInput.
         """
-        reached = int(checkpoint.name.rpartition("-")[2]) if checkpoint else -1
+        with writing(self.work):
+            self.work.mkdir(parents=True, exist_ok=True)
+        self.checkpoint = latest_checkpoint(self.work)
+        reached = step_of(self.checkpoint) if self.checkpoint else -1
         drop_rows_after(self.folder, before, self.stage, reached, rounds=rounds)
         read = read_record(self.folder)
         earlier, taught = read.iterations(self.stage), [row for row in read.taught() if row.stage == self.stage]
@@ -213,6 +225,10 @@ def without_console(trainer: Any) -> None:
     for each in list(trainer.callback_handler.callbacks):
         if type(each).__name__ in ("PrinterCallback", "ProgressCallback"):
             trainer.remove_callback(each)
+
+
+def continue_training(trainer: Any, record: StageRecord) -> None:
+    trainer.train(resume_from_checkpoint=str(record.checkpoint) if record.checkpoint else None)
 
 
 @dataclass(frozen=True)

@@ -571,16 +571,14 @@ def _run_stage(
 ) -> None:
     """Trains one stage and writes its folder. An error that stops the training is raised after a checkpoint is kept."""
     state, grpo = PartialState(), config.grpo_of(stage)
-    work, new = out / "stages" / f"{stage}.checkpoints", out / "stages" / f"{stage}.new"
+    new, cpu = out / "stages" / f"{stage}.new", state.device.type == "cpu"
+    record = recorder.StageRecord(out, stage, grpo.iterations, show, cpu)
+    work = record.work
     if main is not None:
-        with writing(work):
-            work.mkdir(parents=True, exist_ok=True)
-        latest_checkpoint(work)  # removes what is not whole, before others look
+        record.resume(before)
     state.wait_for_everyone()
-    checkpoint = latest_checkpoint(work)
-    cpu = state.device.type == "cpu"
+    record.checkpoint = latest_checkpoint(work)
     args = arguments(grpo, scale, work, seed=config.seed, cpu=cpu, world_size=state.num_processes)
-    record = recorder.StageRecord(out, stage, grpo.iterations, show)
     scorer = None if main is None else _Scorer(main, asked, record, grpo.sample_every)
     with warnings.catch_warnings():
         # TRL calls a method of transformers by its old name.
@@ -591,14 +589,13 @@ def _run_stage(
             raise BadInput(f"{start} cannot be trained here: {error}") from error
         recorder.without_console(trainer)
         if scorer is not None:
-            record.resume(before, checkpoint)
             show_disk_needs(
                 work, sum(each.nbytes for each in cast("torch.nn.Module", trainer.model).parameters()), show
             )
             details = partial(scorer.details, trainer)
             trainer.add_callback(recorder.RecordCallback(record, details=details, after=scorer.keep_samples))
         try:
-            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            recorder.continue_training(trainer, record)
         except InspectorError as error:
             trainer.stop()
             if isinstance(error, StoppedElsewhere):

@@ -55,7 +55,7 @@ from conductor_core.lab.training.corpus.plans import (
     specs,
 )
 from conductor_core.lab.training.corpus.wording import choose, table
-from conductor_core.lab.training.folder import held, latest_checkpoint, writing
+from conductor_core.lab.training.folder import held, writing
 from conductor_core.lab.training.recorder import Show, StageRecord, Trained, begin, end, machine, stages_until
 from conductor_core.lab.training.supervised import Row, token_ids
 from conductor_core.rehearsal import RehearsalTask
@@ -364,21 +364,8 @@ def rows_of(drawn: Sequence[Example], tokenizer: PreTrainedTokenizerBase) -> lis
     return rows
 
 
-def run(
-    config: AdapterConfig,
-    seed: int,
-    base: Path,
-    drawn: Sequence[Example],
-    work: Path,
-    record: StageRecord,
-    *,
-    checkpoint: Path | None,
-    cpu: bool,
-) -> PeftModel:
-    """Trains an adapter for ``base`` on ``drawn``, with checkpoints in ``work``.
-
-    Args:
-        checkpoint: the one to continue from. The seed repeats examples and order.
+def run(config: AdapterConfig, seed: int, base: Path, drawn: Sequence[Example], record: StageRecord) -> PeftModel:
+    """Trains an adapter for ``base`` on ``drawn``. The seed repeats examples and order.
 
     Raises: BadInput if ``base`` cannot be used, or a file cannot be written.
     """
@@ -394,11 +381,8 @@ def run(
             rows_of(drawn, tokenizer),
             unseen,
             tokenizer,
-            work,
             record,
             seed=seed,
-            checkpoint=checkpoint,
-            cpu=cpu,
             rows_at_once=config.rows_at_once,
         )
     return adapted
@@ -446,19 +430,15 @@ def train(
         if (out / ADAPTER).is_file():
             show(f"adapter is finished: {out / ADAPTER}")
             return end(out, stages)
-        work = out / "stages" / "adapter.checkpoints"
-        with writing(work):
-            work.mkdir(parents=True, exist_ok=True)
-        checkpoint = latest_checkpoint(work)
-        record = StageRecord(out, "adapter", config.adapter.steps, show)
-        record.resume((), checkpoint)
+        record = StageRecord(out, "adapter", config.adapter.steps, show, cpu)
+        record.resume(())
         show("drawing the examples")
         drawn = learned_examples(config.adapter, config.seed)
-        model = run(config.adapter, config.seed, base, drawn, work, record, checkpoint=checkpoint, cpu=cpu)
+        model = run(config.adapter, config.seed, base, drawn, record)
         with writing(out):
             (out / "conductor.json").write_text(json.dumps({"prompt": "roles"}) + "\n", encoding="utf-8")
             new = out / f"{ADAPTER}.new"
             write_adapter(model, new, name=config.name)
             new.replace(out / ADAPTER)
-        shutil.rmtree(work.parent)
+        shutil.rmtree(record.work.parent)
         return end(out, stages)

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from transformers.masking_utils import sdpa_mask
 
 from conductor_core.lab.training.config import AdapterConfig, ColdStartConfig, common
 from conductor_core.lab.training.folder import SafeCheckpoints
-from conductor_core.lab.training.recorder import RecordCallback, StageRecord, without_console
+from conductor_core.lab.training.recorder import RecordCallback, StageRecord, continue_training, without_console
 
 IGNORED = -100
 EVAL_BATCH_SIZE = 16
@@ -103,19 +102,15 @@ def train(
     rows: Sequence[Row],
     unseen: Sequence[Row],
     tokenizer: PreTrainedTokenizerBase,
-    work: Path,
     record: StageRecord,
     *,
     seed: int,
-    checkpoint: Path | None,
-    cpu: bool,
     rows_at_once: int,
     optimiser: Optimizer | None = None,
 ) -> None:
-    """Trains ``model`` on ``rows``, each once, with checkpoints in ``work``, and measures progress on ``unseen``.
+    """Trains ``model`` on ``rows``, each once, and measures progress on ``unseen``.
 
     Args:
-        checkpoint: the one to continue from.
         rows_at_once: rows whose gradients are computed at once.
         optimiser: None means the trainer's own, AdamW for all weights.
     """
@@ -124,8 +119,8 @@ def train(
     measure_every = max(log_every, min(250, steps // 4) // log_every * log_every)
     collate, held_out = LeftPadded(int(tokenizer.pad_token_id)), Batched(unseen, EVAL_BATCH_SIZE)
     arguments = TrainingArguments(
-        **common(config.optimiser, seed=seed, steps=steps, cpu=cpu),
-        output_dir=str(work),
+        **common(config.optimiser, seed=seed, steps=steps, cpu=record.cpu),
+        output_dir=str(record.work),
         per_device_train_batch_size=rows_at_once,
         gradient_accumulation_steps=config.batch_size // rows_at_once,
         train_sampling_strategy="sequential",
@@ -150,7 +145,7 @@ def train(
         return {"supervised_loss": mean_loss(model, held_out, collate, bf16=bf16)} if due else {}
 
     trainer.add_callback(RecordCallback(record, details=details))
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    continue_training(trainer, record)
 
 
 FP32_ATTENTION = "fp32"

@@ -9,7 +9,6 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -155,19 +154,13 @@ def build_model(config: ColdStartConfig, tokenizer: Qwen2Tokenizer, seed: int) -
     return Qwen2ForCausalLM(Qwen2Config(**shape, **ends))
 
 
-def run(
-    config: ColdStartConfig, seed: int, work: Path, record: StageRecord, *, checkpoint: Path | None, cpu: bool
-) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer]:
-    """Trains, with checkpoints in ``work``. Returns the model in float32.
-
-    Args:
-        checkpoint: the one to continue from. The seed repeats corpus, tokenizer and order.
-    """
+def run(config: ColdStartConfig, seed: int, record: StageRecord) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer]:
+    """Trains, and returns the model in float32. The seed repeats corpus, tokenizer and order."""
     drawn = list(itertools.islice(examples(seed, config.best_of), config.examples))
     texts = (example.prompt + example.completion for example in drawn[: config.tokenizer_examples])
     tokenizer = train_tokenizer(texts, config.model.vocab_size)
     model = build_model(config, tokenizer, seed)
-    if config.optimiser.bf16 and cpu:
+    if config.optimiser.bf16 and record.cpu:
         attend_in_fp32(model)
     rows = example_rows(drawn, tokenizer, thought_only=config.thought_only, seed=seed)
     unseen = example_rows(list(itertools.islice(examples(HELD_OUT_SEED), HELD_OUT)), tokenizer)
@@ -177,11 +170,8 @@ def run(
         rows,
         unseen,
         tokenizer,
-        work,
         record,
         seed=seed,
-        checkpoint=checkpoint,
-        cpu=cpu,
         rows_at_once=config.batch_size,
         optimiser=optimiser_of(config, model),
     )

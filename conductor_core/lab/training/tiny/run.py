@@ -15,15 +15,7 @@ from conductor_core.conductors.roles import numbering
 from conductor_core.errors import BadInput
 from conductor_core.lab.records.training import Stage
 from conductor_core.lab.training.config import TrainingConfig
-from conductor_core.lab.training.folder import (
-    WEIGHTS,
-    begun_with,
-    held,
-    latest_checkpoint,
-    load,
-    save,
-    writing,
-)
+from conductor_core.lab.training.folder import WEIGHTS, begun_with, held, load, save
 from conductor_core.lab.training.recorder import Show, StageRecord, Trained, begin, end, machine, stages_until
 from conductor_core.lab.training.tiny import cold_start, grpo
 from conductor_core.lab.training.tiny.recursion import taught_rounds
@@ -89,29 +81,15 @@ def _run_stage(
     config: TrainingConfig, out: Path, before: tuple[Stage, ...], stage: Stage, start: str | None, show: Show
 ) -> None:
     """Trains one stage, from its last checkpoint if there is one, and writes its folder."""
-    work = out / "stages" / f"{stage}.checkpoints"
-    with writing(work):
-        work.mkdir(parents=True, exist_ok=True)
-    checkpoint = latest_checkpoint(work)
-    record = StageRecord(out, stage, config.iterations_of(stage), show)
-    record.resume(before, checkpoint, rounds=taught_rounds(work))
     cpu = config.device == "cpu" or not torch.cuda.is_available()
+    record = StageRecord(out, stage, config.iterations_of(stage), show, cpu)
+    record.resume(before, rounds=taught_rounds(record.work))
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     if stage == "cold_start" and config.cold_start is not None:
-        model, tokenizer = cold_start.run(config.cold_start, config.seed, work, record, checkpoint=checkpoint, cpu=cpu)
+        model, tokenizer = cold_start.run(config.cold_start, config.seed, record)
     else:
         model, tokenizer = load(start or "")
-        model = grpo.run(
-            config.grpo_of(stage),
-            config.seed,
-            model,
-            tokenizer,
-            work,
-            record,
-            checkpoint=checkpoint,
-            cpu=cpu,
-            best_of=config.best_of,
-        )
+        model = grpo.run(config.grpo_of(stage), config.seed, model, tokenizer, record, best_of=config.best_of)
     save(model, tokenizer, out / "stages" / stage)
-    shutil.rmtree(work)
+    shutil.rmtree(record.work)

@@ -301,7 +301,7 @@ class Built:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stage: Any = None
-        self.arguments: Any = None
+        self.model: Any = None
         self.trainer = FakeTrainer()
         self.measured: list[Any] = []
         self.taught: list[Any] = []
@@ -309,8 +309,8 @@ class Built:
         monkeypatch.setattr(Stage, "measure", lambda _, iteration, model: self.measured.append((iteration, model)))
         monkeypatch.setattr(grpo, "teach", lambda *given: self.taught.append(given))
 
-    def __call__(self, stage: Stage, model: Any, work: Path, *, cpu: bool) -> FakeTrainer:
-        self.stage, self.arguments = stage, (model, work, cpu)
+    def __call__(self, stage: Stage, model: Any) -> FakeTrainer:
+        self.stage, self.model = stage, model
         return self.trainer
 
 
@@ -319,8 +319,8 @@ def test_a_stage_draws_its_prompts_by_its_seed_and_trains_from_the_start(
 ) -> None:
     built, settings, model = Built(monkeypatch), config(iterations=3), toy_model()
     record = StageRecord(tmp_path, "grpo", 3, lambda _: None)
-    tokenizer, work = toy_tokenizer(), tmp_path / "work"
-    trained = grpo.run(settings, 5, model, tokenizer, work, record, checkpoint=None, cpu=True, best_of=7)
+    tokenizer = toy_tokenizer()
+    trained = grpo.run(settings, 5, model, tokenizer, record, best_of=7)
     assert trained is model
     assert model.config._attn_implementation == "sdpa"
     stage = built.stage
@@ -330,7 +330,7 @@ def test_a_stage_draws_its_prompts_by_its_seed_and_trains_from_the_start(
     assert (stage.config, stage.seed, stage.record, stage.best_of) == (settings, 5, record, 7)
     assert stage.tokenizer is tokenizer
     assert stage._judge is exact_worth
-    assert built.arguments == (model, work, True)
+    assert built.model is model
     assert built.measured == [(0, model)]
     assert built.trainer.told == [None]
     assert built.taught == []
@@ -340,12 +340,11 @@ def test_a_stage_goes_on_from_a_checkpoint_without_a_first_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = Built(monkeypatch)
-    record = StageRecord(tmp_path, "grpo", 4, lambda _: None)
     at = tmp_path / "checkpoint-3"
-    grpo.run(config(), 5, toy_model(), toy_tokenizer(), tmp_path, record, checkpoint=at, cpu=False)
+    record = StageRecord(tmp_path, "grpo", 4, lambda _: None, cpu=False, checkpoint=at)
+    grpo.run(config(), 5, toy_model(), toy_tokenizer(), record)
     assert built.trainer.told == [str(at)]
     assert built.measured == []
-    assert built.arguments[2] is False
 
 
 @pytest.mark.parametrize("checkpoint", [None, "checkpoint-1"])
@@ -353,17 +352,17 @@ def test_the_recursion_stage_is_taught_first_and_judged_with_its_inner_rounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str | None
 ) -> None:
     built, settings, model = Built(monkeypatch), recursion_config(8), toy_model()
-    record = StageRecord(tmp_path, "recursion", 1, lambda _: None)
-    tokenizer, work = toy_tokenizer(), tmp_path / "work"
-    expected = recursion_situations(settings, "5/recursion", model, tokenizer, max_tokens=16)
     at = Path(checkpoint) if checkpoint else None
-    grpo.run(settings, 5, model, tokenizer, work, record, checkpoint=at, cpu=True, best_of=3)
+    record = StageRecord(tmp_path, "recursion", 1, lambda _: None, checkpoint=at)
+    tokenizer = toy_tokenizer()
+    expected = recursion_situations(settings, "5/recursion", model, tokenizer)
+    grpo.run(settings, 5, model, tokenizer, record, best_of=3)
     stage = built.stage
     assert [each.prompt for each in stage.situations] == [each.prompt for each in expected]
     assert stage._judge is worth
     assert (stage.config, stage.seed, stage.record, stage.best_of) == (settings, 5, record, 3)
     assert stage.tokenizer is tokenizer
-    taught = [] if checkpoint else [(model, tokenizer, settings, "5/recursion", work, record)]
+    taught = [] if checkpoint else [(model, tokenizer, settings, "5/recursion", record)]
     assert built.taught == taught
 
 
@@ -375,8 +374,8 @@ def test_lessons_of_bfloat16_on_a_processor_attend_in_float32(
     monkeypatch.setattr(grpo, "attend_in_fp32", attended.append)
     Built(monkeypatch)
     settings = recursion_config(8).model_copy(update={"optimiser": Optimiser(learning_rate=1e-3, bf16=bf16)})
-    model, record = toy_model(), StageRecord(tmp_path, "recursion", 1, lambda _: None)
-    grpo.run(settings, 5, model, toy_tokenizer(), tmp_path, record, checkpoint=None, cpu=cpu)
+    model, record = toy_model(), StageRecord(tmp_path, "recursion", 1, lambda _: None, cpu=cpu)
+    grpo.run(settings, 5, model, toy_tokenizer(), record)
     assert attended == [model] * wanted
 
 
@@ -385,4 +384,4 @@ def test_a_model_of_another_kind_is_refused_by_its_name(tmp_path: Path) -> None:
     other = LlamaForCausalLM(shape)
     record = StageRecord(tmp_path, "grpo", 1, lambda _: None)
     with pytest.raises(BadInput, match=r"^these stages are for Qwen2 models, not llama$"):
-        grpo.run(config(), 5, other, toy_tokenizer(), tmp_path, record, checkpoint=None, cpu=True)
+        grpo.run(config(), 5, other, toy_tokenizer(), record)

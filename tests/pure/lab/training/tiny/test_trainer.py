@@ -49,7 +49,7 @@ def trainer_of(
     stage = Stage(settings, 5, situations(settings.prompts * settings.iterations), toy_tokenizer(), record)
     if rewards is not None:
         stage.reward = lambda completions, **_: rewards  # type: ignore[method-assign]
-    trainer = build_trainer(stage, model or toy_model(), folder, cpu=True)
+    trainer = build_trainer(stage, model or toy_model())
     model_of(trainer).train()
     trainer.current_gradient_accumulation_steps = settings.prompts
     return trainer
@@ -218,7 +218,7 @@ def test_a_two_armed_bandit_in_the_workflow_language_is_learned(tmp_path: Path) 
         return found
 
     stage.reward = watched  # type: ignore[method-assign]
-    trainer = build_trainer(stage, model, tmp_path, cpu=True)
+    trainer = build_trainer(stage, model)
     trainer.train()
     assert sum(rewards[:2]) / 2 < 0.8
     assert sum(rewards[-5:]) / 5 > 0.9
