@@ -21,7 +21,8 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from types import MappingProxyType
@@ -207,9 +208,12 @@ def consensus(worker: str) -> Workflow:
 
 
 def mixture(specs: Sequence[WorkerSpec], aggregator: str | None = None) -> Workflow:
-    """Returns a Mixture-of-Agents with one layer: every worker answers, and one reads all answers."""
+    """Returns a Mixture-of-Agents with one layer: every worker answers, and one reads all answers.
+
+    ``aggregator``: the one, if it is among ``specs``.
+    """
     every = tuple(Step(instruction=SOLVE, agent=spec.name) for spec in specs)
-    last = aggregator or checker(specs)
+    last = next((spec.name for spec in specs if spec.name == aggregator), None) or checker(specs)
     return Workflow(steps=(*every, Step(instruction=AGGREGATE, agent=last, access_list="all")))
 
 
@@ -398,25 +402,6 @@ def _check(name: str, agents: Sequence[str]) -> None:
         raise BadInput(f"unknown orchestrator {name!r}; see evaluate --list")
 
 
-@dataclass
-class Opened:
-    """Orchestrators and the Conductors that they share.
-
-    Attributes:
-        conductors: the Conductors by ref.
-    """
-
-    orchestrators: list[Orchestrator] = field(default_factory=list)
-    conductors: dict[str, Conductor] = field(default_factory=dict)
-    pools: list[Pool] = field(default_factory=list)
-
-    async def aclose(self) -> None:
-        for pool in self.pools:
-            await pool.aclose()
-        for conductor in self.conductors.values():
-            await conductor.aclose()
-
-
 def conductor_refs(names: Sequence[str], conductor: str, untrained: str | None) -> dict[str, str]:
     """Returns the Conductor's ref for each name that needs one. Raises: BadInput for ``untrained`` without a ref."""
     refs = {}
@@ -437,38 +422,43 @@ def budgets(names: Sequence[str], specs: Sequence[WorkerSpec]) -> dict[str, dict
     return with_budget([spec for spec in specs if spec.name in asked], ROUNDS)
 
 
-def open_orchestrators(names: Sequence[str], refs: Mapping[str, str], pool: Pool, settings: Settings) -> Opened:
+def open_orchestrators(
+    names: Sequence[str], refs: Mapping[str, str], pool: Pool, settings: Settings, stack: AsyncExitStack
+) -> list[Orchestrator]:
     """Opens all orchestrators except the learned routers, which ``fitting`` makes. Loads and connects nothing yet.
 
     Args:
         names: the result of ``expand``. refs: the result of ``conductor_refs``.
+        stack: closes the Conductors and pools that the orchestrators share.
 
     Raises: UnknownConductor, BadInput as ``budgets``.
     """
-    opened = Opened()
+    opened: list[Orchestrator] = []
+    conductors: dict[str, Conductor] = {}
     larger: Pool | None = None
     for name in names:
         kind, _, rest = name.partition(":")
         if name in refs:
             ref = refs[name]
-            if ref not in opened.conductors:
-                opened.conductors[ref] = Remembered(open_conductor(ref, settings))
+            if ref not in conductors:
+                conductors[ref] = Remembered(open_conductor(ref, settings))
+                stack.push_async_callback(conductors[ref].aclose)
             if kind in ABLATIONS:
-                opened.orchestrators.append(ablated(name, opened.conductors[ref], ABLATIONS[kind]))
+                opened.append(ablated(name, conductors[ref], ABLATIONS[kind]))
             else:
                 depth = max(1, settings.max_depth) if kind == "recursion" else 0
-                opened.orchestrators.append(conducted(name, opened.conductors[ref], depth=depth))
+                opened.append(conducted(name, conductors[ref], depth=depth))
         elif kind in PER_WORKER:
             if kind == "budget" and larger is None:
                 larger = pool.with_params(budgets(names, pool.specs), settings)
-                opened.pools.append(larger)
-            opened.orchestrators.append(
+                stack.push_async_callback(larger.aclose)
+            opened.append(
                 planned(name, same(PER_WORKER[kind](rest)), whole_pool=True, pool=larger if kind == "budget" else None)
             )
         elif kind == "moa":
-            opened.orchestrators.append(planned(name, _mixture(rest or None)))
+            opened.append(planned(name, partial(_mixture, aggregator=rest)))
         elif kind == "random":
-            opened.orchestrators.append(planned(name, drawn))
+            opened.append(planned(name, drawn))
     return opened
 
 
@@ -476,5 +466,5 @@ def same(workflow: Workflow) -> Callable[[GivenTask], Workflow]:
     return lambda _asked: workflow
 
 
-def _mixture(aggregator: str | None) -> Callable[[GivenTask], Workflow]:
-    return lambda asked: mixture(asked.specs, aggregator if aggregator in asked.agents else None)
+def _mixture(asked: GivenTask, aggregator: str) -> Workflow:
+    return mixture(asked.specs, aggregator)

@@ -11,7 +11,8 @@ import itertools
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -246,11 +247,13 @@ class Spending:
     _seen: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
     _running: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def begin(self, orchestrator: str) -> None:
+    @contextmanager
+    def running(self, orchestrator: str) -> Iterator[None]:
         self._running[orchestrator] += 1
-
-    def end(self, orchestrator: str) -> None:
-        self._running[orchestrator] -= 1
+        try:
+            yield
+        finally:
+            self._running[orchestrator] -= 1
 
     def add(self, done: records.Outcome) -> None:
         self.spend(done.orchestrator, done.cost_usd, done.tokens + done.conductor_tokens)
@@ -391,14 +394,11 @@ class Evaluation:
                 stopped.append(why)
             if stopped:
                 return
-            spending.begin(orchestrator.name)
-            try:
+            with spending.running(orchestrator.name):
                 excluded = () if orchestrator.whole_pool else self.missing.get(task.task_id, ())
                 asked = GivenTask(task, self.pool, self.limits, self.seed, excluded)
                 attempt = await orchestrator.attempt(asked, self._noted(run))
                 ended = await self._ended(orchestrator, asked, attempt)
-            finally:
-                spending.end(orchestrator.name)
             down = outages.observe(task.task_id, (attempt.trace, *attempt.also))
             if failed_at_a_worker(attempt.trace) and not self.count_failures:
                 spending.spend_unfinished(ended.cost_usd, ended.tokens + ended.conductor_tokens)

@@ -8,6 +8,7 @@ run_evaluation(prepared) -> fitting.fitted              the learned routers, on 
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -235,40 +236,39 @@ async def run_evaluation(
     Raises: BadInput; finished outcomes are kept.
     """
     engine = Engine(sink, prepared.settings, read_trace)
-    opened = orchestrators.open_orchestrators(
-        prepared.plan.orchestrators, prepared.refs, prepared.pool, prepared.settings
-    )
     choices, suite, pool = prepared.choices, prepared.suite, prepared.pool
     fit, spending = prepared.fit, prepared.spending
     stopped, cancelled = None, False
     try:
-        await spending.add_earlier(prepared.folder, prepared.recorded, read_trace)
-        routers = () if fit is None else await _fitted(fit, engine, read_trace, on_fitting)
-        by_name = {each.name: each for each in (*opened.orchestrators, *routers)}
-        missing = {}
-        if choices.present is not None:
-            missing = runner.subsets(suite.tasks, tuple(pool.workers), choices.present, choices.seed)
-        evaluation = runner.Evaluation(
-            folder=prepared.folder,
-            tasks=suite.tasks,
-            orchestrators=[by_name[name] for name in prepared.plan.orchestrators],
-            pool=pool,
-            limits=choices.limits,
-            seed=choices.seed,
-            concurrency=choices.concurrency,
-            spending=spending,
-            missing=missing,
-            count_failures=choices.count_failures,
-            on_outcome=on_outcome,
-        )
-        _, stopped = await evaluation.run(engine.run, prepared.recorded)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(pool.aclose)
+            await spending.add_earlier(prepared.folder, prepared.recorded, read_trace)
+            routers = () if fit is None else await _fitted(fit, engine, read_trace, on_fitting)
+            opened = orchestrators.open_orchestrators(
+                prepared.plan.orchestrators, prepared.refs, pool, prepared.settings, stack
+            )
+            by_name = {each.name: each for each in (*opened, *routers)}
+            missing = {}
+            if choices.present is not None:
+                missing = runner.subsets(suite.tasks, tuple(pool.workers), choices.present, choices.seed)
+            evaluation = runner.Evaluation(
+                folder=prepared.folder,
+                tasks=suite.tasks,
+                orchestrators=[by_name[name] for name in prepared.plan.orchestrators],
+                pool=pool,
+                limits=choices.limits,
+                seed=choices.seed,
+                concurrency=choices.concurrency,
+                spending=spending,
+                missing=missing,
+                count_failures=choices.count_failures,
+                on_outcome=on_outcome,
+            )
+            _, stopped = await evaluation.run(engine.run, prepared.recorded)
     except (runner.Stopped, ConductorUnavailable, StoreError, OSError) as error:
         stopped = str(error)
     except asyncio.CancelledError:
         stopped, cancelled = "it was stopped", True
-    finally:
-        await opened.aclose()
-        await pool.aclose()
     outcomes = read_record(prepared.folder).outcomes
     summary = report.summarise(prepared.plan, outcomes, {} if fit is None else fitting.learned_from(fit))
     if stopped is None:

@@ -8,13 +8,14 @@ table ``scale`` is for real workers and a model of real size.
 ``common`` and ``grpo`` translate settings that several stages share into arguments of transformers' and TRL's trainers.
 """
 
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from conductor_core.chat.messages import Price
+from conductor_core.chat.messages import Price, WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.files import open_regular
 from conductor_core.lab.records import why
@@ -226,6 +227,11 @@ class PoolDraw(Frozen):
     least: int = Field(3, ge=1)
     most_steps: int = Field(5, ge=1)
     full_steps_share: float = Field(1.0, ge=0, le=1)
+
+    def part_of(self, workers: tuple[WorkerSpec, ...], rng: random.Random) -> tuple[WorkerSpec, ...]:
+        """Draws some of ``workers``, in their order, but not all if there are several."""
+        count = rng.randint(min(self.least, len(workers) - 1), len(workers) - 1)
+        return tuple(workers[index] for index in sorted(rng.sample(range(len(workers)), count)))
 
 
 class Guard(Frozen):

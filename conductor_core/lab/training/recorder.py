@@ -107,8 +107,6 @@ class StageRecord:
     checkpoint: Path | None = None
     before_s: float = 0.0
     began: float = field(default_factory=time.monotonic)
-    last: Iteration | None = None
-    held_out: HeldOut | None = None
     resumed_from: tuple[int, float] | None = None
     """The last iteration before this process, and the time when this process's trainer began, after its preparation."""
 
@@ -134,7 +132,7 @@ class StageRecord:
         read = read_record(self.folder)
         earlier, taught = read.iterations(self.stage), [row for row in read.taught() if row.stage == self.stage]
         if earlier:
-            self.before_s, self.last = earlier[-1].seconds, earlier[-1]
+            self.before_s = earlier[-1].seconds
         elif taught:
             self.before_s = taught[-1].seconds
 
@@ -144,10 +142,8 @@ class StageRecord:
             append(self.folder, *rows)
         for row in rows:
             if isinstance(row, Iteration):
-                self.last = row
                 self.show(self._line(row))
             elif isinstance(row, HeldOut):
-                self.held_out = row
                 levels = ", ".join(
                     f"{level} {row.accuracy_by_difficulty[level]:.2f} in {row.steps_by_difficulty[level]:.1f} steps"
                     for level in DIFFICULTIES

@@ -152,8 +152,7 @@ def draw_prompts(
         choices = known.get(task.task_id, ())
         inner = bool(choices) and rng.random() < inner_share
         if not inner and rng.random() >= pool.whole_share and len(workers) > 1:
-            count = rng.randint(min(pool.least, len(workers) - 1), len(workers) - 1)
-            agents = tuple(workers[index] for index in sorted(rng.sample(range(len(workers)), count)))
+            agents = pool.part_of(agents, rng)
         request = PlanRequest(
             task=task.question,
             agents=agents,

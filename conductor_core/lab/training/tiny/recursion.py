@@ -87,7 +87,7 @@ def simulate(task: RehearsalTask, workflow: Workflow, seed: int) -> tuple[Reply,
             messages.append(Message(role="assistant", content=replies[earlier].text))
         messages.append(Message(role="user", content=expand(step.instruction, task.question)))
         text = workers[step.agent].respond(messages)
-        manner = workers[step.agent].manner(messages)
+        manner = workers[step.agent].drawn(messages).manner
         replies.append(Reply(text, manner, input_tokens(messages) + token_count(text)))
     return tuple(replies)
 

@@ -67,9 +67,7 @@ def draw_situation(
     task = task or draw_task(rng)
     workers = rehearsal_specs()
     if rng.random() >= pool.whole_share:
-        count = rng.randint(min(pool.least, len(workers) - 1), len(workers) - 1)
-        kept = sorted(rng.sample(range(len(workers)), count))
-        workers = tuple(workers[index] for index in kept)
+        workers = pool.part_of(workers, rng)
     most = pool.most_steps
     if most > 1 and rng.random() >= pool.full_steps_share:
         most = rng.randint(1, most - 1)
