@@ -29,7 +29,7 @@ from conductor_core.conductors.roles import cast_of
 from conductor_core.engine.host import EngineHost
 from conductor_core.engine.prompts import Answer, Asked, build, digest_text
 from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, RehearsalTask, generate, grade, rehearsal_specs
-from conductor_core.rehearsal.exact import replayed_chance
+from conductor_core.rehearsal.exact import success_chance
 from conductor_core.rehearsal.skills import RIGHT, Branch
 from conductor_core.rehearsal.worker import RehearsalWorker
 from conductor_core.run.actor import local_caller
@@ -83,7 +83,7 @@ def answer(task: RehearsalTask, plan: Workflow, seed: int, own: dict[int, int]) 
 def exact(task: RehearsalTask, plan: Workflow, drawn: Drawn, arm: Arm) -> float:
     """Returns the chance that a replay of ``arm`` is right."""
     kept = {index: drawn.branches[index] for index in range(len(plan.steps)) if index not in arm.fresh}
-    return replayed_chance(task, arm.workflow(plan), kept)
+    return success_chance(task, arm.workflow(plan), kept)
 
 
 def below(plan: Workflow, step: int) -> set[int]:

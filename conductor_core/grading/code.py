@@ -46,22 +46,19 @@ def extract_code(text: str, entry_point: str | None) -> str | None:
     return found if found is not None else next(reversed(python or blocks), None)
 
 
-def parses(code: str) -> bool:
+def _parsed(code: str) -> ast.Module | None:
     try:
-        ast.parse(code)
+        return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+        return None
 
 
 def defines(code: str, name: str) -> bool:
     """Says whether ``code`` defines or assigns ``name`` at its top level, or as a method of a class there."""
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return name in _defined(tree.body) or any(
-        isinstance(node, ast.ClassDef) and name in _defined(node.body) for node in tree.body
+    tree = _parsed(code)
+    return tree is not None and any(
+        name in _defined(body)
+        for body in (tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef)))
     )
 
 
@@ -77,8 +74,9 @@ def _defined(body: list[ast.stmt]) -> set[str]:
 
 def _is_program(text: str) -> bool:
     """Says whether a text is Python that does something. A lone word, number or name is valid Python too."""
-    return parses(text) and not all(
-        isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call) for node in ast.parse(text).body
+    tree = _parsed(text)
+    return tree is not None and not all(
+        isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call) for node in tree.body
     )
 
 
@@ -138,9 +136,9 @@ def _grade_check(task: Task, code: str) -> Graded:
     if not defines(code, entry_point):
         # The answer has only the body, or starts where the prompt ends.
         code = prompt + (code if code.lstrip("\n").startswith((" ", "\t")) else _indented(code))
-        if not prompt or not parses(code):
+        if not prompt or _parsed(code) is None:
             return Graded(0.0, f"The code does not define {entry_point}.")
-    elif parses(f"{prompt}    pass\n"):
+    elif _parsed(f"{prompt}    pass\n") is not None:
         # The prompt's imports and helpers are there even if the answer does not repeat them.
         prelude = f"{prompt}    pass\n"
     test = _text(task, "test")

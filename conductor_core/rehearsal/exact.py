@@ -58,16 +58,20 @@ class _Kept(NamedTuple):
     author: str
 
 
-def success_chance(task: RehearsalTask, workflow: Workflow) -> float:
+def success_chance(
+    task: RehearsalTask, workflow: Workflow, recorded: Mapping[int, skills.Branch] | None = None
+) -> float:
     """Returns the chance that the text of the last step gives the right answer to ``task``.
 
     A step of the Conductor itself hands on the last output that it reads, as if the recursion were ended at once.
 
     Args:
         workflow: agents are names of ``PROFILES`` or ``CONDUCTOR_AGENT``; not validated otherwise.
+        recorded: for a replay in which some steps keep what they drew (``RehearsalWorker.drawn``), and all others draw
+            anew, each with a seed of its own, so that no two share an outcome.
     Raises: BadInput if an agent is no rehearsal worker.
     """
-    return sum(chance for ending, chance in endings(task, workflow).items() if ending.right)
+    return sum(chance for ending, chance in endings(task, workflow, recorded).items() if ending.right)
 
 
 def endings(
@@ -75,7 +79,7 @@ def endings(
 ) -> dict[Ending, float]:
     """Returns all that the last step's text can be, with its chance. Without steps or anything handed on it is empty.
 
-    ``recorded``: as for ``replayed_chance``. Raises: BadInput if an agent is no rehearsal worker.
+    ``recorded``: as for ``success_chance``. Raises: BadInput if an agent is no rehearsal worker.
     """
     calls = _Calls(task, recorded)
     last = calls.add(workflow)
@@ -83,19 +87,6 @@ def endings(
         return {}
     outcome = _outcomes(task.family, task.difficulty, len(task.solution.slips), *_needed(calls.distinct, (last,)))
     return {ending: chance for (ending,), chance in outcome}
-
-
-def replayed_chance(task: RehearsalTask, workflow: Workflow, recorded: Mapping[int, skills.Branch]) -> float:
-    """Returns the chance that a replay is right in which some steps keep what they drew and all others draw anew.
-
-    Each step that draws anew has a seed of its own, so no two share an outcome.
-
-    Args:
-        recorded: what was drawn by the steps that keep their answers (``RehearsalWorker.drawn``).
-
-    Raises: BadInput if an agent is no rehearsal worker.
-    """
-    return sum(chance for ending, chance in endings(task, workflow, recorded).items() if ending.right)
 
 
 def second_round(task: RehearsalTask, first: Workflow, inner: Workflow) -> dict[Ending, tuple[float, float]]:

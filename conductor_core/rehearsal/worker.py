@@ -456,10 +456,6 @@ class RehearsalWorker:
     def respond(self, messages: Sequence[Message]) -> str:
         return _Answerer(self._profile, self._seed, messages).text()
 
-    def manner(self, messages: Sequence[Message]) -> Manner:
-        """Returns the kind of ``respond``'s text: what a reader can tell of it without knowing the right answer."""
-        return _Answerer(self._profile, self._seed, messages).manner
-
     def drawn(self, messages: Sequence[Message]) -> Branch:
         """Returns what was drawn for ``respond``'s text, among all that may happen."""
         return _Answerer(self._profile, self._seed, messages).drawn

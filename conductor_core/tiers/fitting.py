@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
-from sklearn.model_selection import StratifiedGroupKFold
+from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
 
 from conductor_core import __version__
 from conductor_core.errors import BadInput
@@ -44,7 +44,10 @@ def fit(rows: Sequence[Row], worker: str, left_out: Mapping[str, int] | None = N
     groups = np.unique([row.text_sha256 for row in rows], return_inverse=True)[1]
     folds = _folds(easy, groups)
     strength, scores = min(
-        ((strength, _out_of_fold(matrix, easy, folds, strength)) for strength in _STRENGTHS),
+        (
+            (strength, cross_val_predict(_regression(strength), matrix, easy, cv=folds, method="decision_function"))
+            for strength in _STRENGTHS
+        ),
         key=lambda each: log_loss(easy, _calibrated(each[1], easy, folds)),
     )
     probabilities = _calibrated(scores, easy, folds)
@@ -107,14 +110,6 @@ def _folds(easy: NDArray[np.int64], groups: NDArray[Any]) -> list[tuple[NDArray[
 
 def _regression(strength: float) -> LogisticRegression:
     return LogisticRegression(C=strength, max_iter=2000, solver="liblinear", random_state=0)
-
-
-def _out_of_fold(matrix: csr_matrix, easy: NDArray[np.int64], folds: Sequence[Any], strength: float) -> Scores:
-    scores = np.zeros(len(easy))
-    for inside, outside in folds:
-        model = _regression(strength).fit(matrix[inside], easy[inside])
-        scores[outside] = model.decision_function(matrix[outside])
-    return scores
 
 
 def _platt(scores: Scores, easy: NDArray[np.int64]) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from conductor_core.grading.tasks import Task
-from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Planned, TaskAttempt, single
+from conductor_core.lab.evaluation.orchestrators import EngineRun, GivenTask, Orchestrator, TaskAttempt, planned, single
 from conductor_core.lab.evaluation.runner import Caps, Evaluation, Spending
 from conductor_core.lab.records.evaluation import EvaluationPlan, Outcome
 from conductor_core.run.values import Limits
@@ -48,14 +48,14 @@ def plan(*orchestrators: str, **fields: Any) -> EvaluationPlan:
     return EvaluationPlan(**(known | fields))
 
 
-def alone(worker: str) -> Planned:
-    return Planned(f"single:{worker}", lambda asked: single(worker), whole_pool=True)
+def alone(worker: str) -> Orchestrator:
+    return planned(f"single:{worker}", lambda asked: single(worker), whole_pool=True)
 
 
 class Counted:
     """An orchestrator that notes the tasks it was asked, before another carries them out."""
 
-    def __init__(self, within: Planned) -> None:
+    def __init__(self, within: Orchestrator) -> None:
         self.name, self.whole_pool, self._within = within.name, within.whole_pool, within
         self.asked: list[str] = []
 

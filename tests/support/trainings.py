@@ -44,7 +44,7 @@ def recursion_config(taught: int, inner: float = 0.0) -> RecursionConfig:
     )
 
 
-def toy_config(*, grpo: bool = True, iterations: int = 4, seed: int = 3, updates: int = 1) -> TrainingConfig:
+def toy_config(*, grpo: bool = True, iterations: int = 4, seed: int = 3) -> TrainingConfig:
     """A cold start of six steps, and a few iterations of GRPO with a checkpoint after every second."""
     return TrainingConfig(
         name="toy",
@@ -63,7 +63,6 @@ def toy_config(*, grpo: bool = True, iterations: int = 4, seed: int = 3, updates
             iterations=iterations,
             prompts=2,
             group=4,
-            updates=updates,
             max_completion_tokens=24,
             save_every=2,
             sample_every=2,

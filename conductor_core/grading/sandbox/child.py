@@ -1,8 +1,8 @@
 """The process that a graded program runs in, started by ``run`` as ``python -I -S -X utf8 child.py``.
 
-It reads its order from a pipe, puts the layers in place from the outside in, says on the report pipe which ones there
-are, and only then compiles the program. Reports are JSON lines that begin with a token of this run: printing something
-that looks like one does not help.
+It reads its order from a file without a name, puts the layers in place from the outside in, says on the report pipe
+which ones there are, and only then compiles the program. Reports are JSON lines that begin with a token of this run:
+printing something that looks like one does not help.
 """
 
 import builtins

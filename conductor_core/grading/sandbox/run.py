@@ -76,7 +76,6 @@ class Ran:
     records: tuple[dict[str, Any], ...]
     error: str
     layers: tuple[str, ...]
-    duration_s: float
 
 
 def run(
@@ -127,60 +126,47 @@ def _run(
     namespaces: bool,
     stop: threading.Event | None = None,
 ) -> Ran:
-    folder = Path(tempfile.mkdtemp(prefix="graded-")).resolve()
+    folder, token = Path(tempfile.mkdtemp(prefix="graded-")).resolve(), secrets.token_hex(16)
+    packages = _site_packages() if limits.site_packages else []
+    order = {**order, **asdict(limits), "namespaces": namespaces, "folder": str(folder), "token": token}
+    order["site_packages"] = packages
     try:
-        with tempfile.TemporaryFile() as given:
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as ordered:
             given.write(stdin.encode("utf-8", "surrogatepass"))
+            ordered.write(json.dumps(order).encode())
             given.seek(0)
-            whole = {**order, "namespaces": namespaces, "folder": str(folder)}
-            return _watch(whole, limits, given.fileno(), stop or threading.Event())
+            ordered.seek(0)
+            return _watch(given.fileno(), ordered.fileno(), token, limits, stop or threading.Event())
     finally:
         _remove(folder)
 
 
-def _watch(order: dict[str, Any], limits: ProcessLimits, stdin: int, stop: threading.Event) -> Ran:
-    token = secrets.token_hex(16)
-    packages = _site_packages() if limits.site_packages else []
-    order |= {**asdict(limits), "token": token, "site_packages": packages}
-    order_out, order_in = os.pipe()
+def _watch(stdin: int, order: int, token: str, limits: ProcessLimits, stop: threading.Event) -> Ran:
     report_out, report_in = os.pipe()
     started = time.monotonic()
     try:
         process = subprocess.Popen(  # noqa: S603 - our own program; the foreign one is data to it
-            [sys.executable, "-I", "-S", "-B", "-X", "utf8", str(_CHILD), str(order_out), str(report_in)],
+            [sys.executable, "-I", "-S", "-B", "-X", "utf8", str(_CHILD), str(order), str(report_in)],
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            pass_fds=(order_out, report_in),
+            pass_fds=(order, report_in),
             start_new_session=True,
             env={},
             cwd="/",
         )
     except OSError:
-        for end in (order_out, order_in, report_out, report_in):
-            os.close(end)
+        os.close(report_out)
         raise
-    os.close(order_out)
-    os.close(report_in)
-    feeder = threading.Thread(target=_feed, args=(order_in, json.dumps(order).encode()), daemon=True)
-    feeder.start()
+    finally:
+        os.close(report_in)
     with process, open(report_out, "rb", buffering=0) as reports:
         streams = {"stdout": process.stdout, "stderr": process.stderr, "report": reports}
         try:
             texts, cut = _read(process, streams, limits, started, stop)
         finally:
             _end(process)
-            feeder.join()
-    return _result_of(texts, cut, token, process.returncode, time.monotonic() - started)
-
-
-def _feed(pipe: int, order: bytes) -> None:
-    """Writes the order, which may be longer than a pipe holds; a child that died early does not read it."""
-    with open(pipe, "wb") as file:
-        try:
-            file.write(order)
-        except BrokenPipeError:
-            return
+    return _result_of(texts, cut, token, process.returncode)
 
 
 def _read(
@@ -228,7 +214,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _result_of(texts: Mapping[str, bytes], cut: Ending | None, token: str, code: int, duration_s: float) -> Ran:
+def _result_of(texts: Mapping[str, bytes], cut: Ending | None, token: str, code: int) -> Ran:
     records = _records(texts["report"], token)
     layers = tuple(records.pop(0)["layers"]) if records and "layers" in records[0] else ()
     ending: Ending
@@ -251,7 +237,6 @@ def _result_of(texts: Mapping[str, bytes], cut: Ending | None, token: str, code:
         tuple(records),
         error,
         layers,
-        duration_s,
     )
 
 

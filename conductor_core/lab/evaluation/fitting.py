@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from conductor_core.chat.messages import WorkerSpec
 from conductor_core.chat.usage import estimate_tokens
@@ -25,18 +25,17 @@ from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, UnknownRun
 from conductor_core.grading.tasks import Suite, Task
 from conductor_core.lab.evaluation import runner
-from conductor_core.lab.evaluation.benchmarks import BENCHMARKS
 from conductor_core.lab.evaluation.orchestrators import (
     EngineRun,
     GivenTask,
     Orchestrator,
-    Planned,
     TaskAttempt,
+    planned,
     same,
     single,
 )
 from conductor_core.lab.evaluation.routers.workflows import ROUTER, Router, TrainingRow
-from conductor_core.lab.evaluation.suites import load_suite
+from conductor_core.lab.evaluation.suites import BENCHMARKS, load_suite
 from conductor_core.lab.records import append_lines, now, release, write_whole
 from conductor_core.lab.records.evaluation import (
     FIT_PREFIX,
@@ -51,6 +50,9 @@ from conductor_core.rehearsal.exact import success_chance
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import Frozen, Workflow
+
+if TYPE_CHECKING:
+    from conductor_core.lab.evaluation.routers.smoothie import Smoothie
 
 T = TypeVar("T")
 
@@ -236,35 +238,24 @@ def _is_its_profile(spec: WorkerSpec) -> bool:
 # The learned routers as orchestrators.
 
 
-class Choosing(Router, Protocol):
-    """A router that asks several workers and keeps one answer."""
-
-    def choose(self, question: str, outputs: Mapping[str, str]) -> str:
-        """Returns the worker whose output is kept, among those that gave one."""
-        ...
+def routed(name: str, router: Router) -> Orchestrator:
+    return planned(name, lambda asked: router.route(asked.task.question, asked.agents))
 
 
-def routed(name: str, router: Router) -> Planned:
-    return Planned(name, lambda asked: router.route(asked.task.question, asked.agents))
+def smoothed(name: str, router: "Smoothie") -> Orchestrator:
+    """Returns an orchestrator in which one run asks all workers, and a second one reuses the chosen answer."""
 
-
-class Smoothed:
-    """An orchestrator with a fitted Smoothie: one run asks all workers, and a second one reuses the chosen answer."""
-
-    whole_pool = False
-
-    def __init__(self, name: str, router: Choosing) -> None:
-        self.name, self._router = name, router
-
-    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
+    async def attempt(asked: GivenTask, run: EngineRun) -> TaskAttempt:
         question = asked.task.question
-        every = await run(asked.request(self._router.route(question, asked.agents)), None, asked.pool)
+        every = await run(asked.request(router.route(question, asked.agents)), None, asked.pool)
         outputs = {step.agent: step.output for step in every.steps if step.answered and step.output.strip()}
         if not outputs:
             return TaskAttempt(every)
-        chosen = await asyncio.to_thread(self._router.choose, question, outputs)
-        request = asked.request(single(chosen), reuse_from=every, purpose=f"evaluate: {self.name}")
+        chosen = await asyncio.to_thread(router.choose, question, outputs)
+        request = asked.request(single(chosen), reuse_from=every, purpose=f"evaluate: {name}")
         return TaskAttempt(await run(request, None, asked.pool), also=(every,))
+
+    return Orchestrator(name, attempt)
 
 
 def training_suite(suite: str, tasks: int, seed: int, tested: Suite) -> Suite:
@@ -402,7 +393,7 @@ async def _single_workers(
     evaluation = runner.Evaluation(
         folder=folder,
         tasks=tasks,
-        orchestrators=[Planned(f"single:{worker}", same(single(worker)), whole_pool=True) for worker in workers],
+        orchestrators=[planned(f"single:{worker}", same(single(worker)), whole_pool=True) for worker in workers],
         pool=fit.pool,
         limits=fit.limits,
         seed=fit.seed,
@@ -465,4 +456,4 @@ def _fit_one(
     else:
         router = fit(rows, agents, seed=seed)
         router.save(kept)
-    return Smoothed(name, router) if isinstance(router, smoothie.Smoothie) else routed(name, router)
+    return smoothed(name, router) if isinstance(router, smoothie.Smoothie) else routed(name, router)

@@ -1,6 +1,6 @@
 """Makes a suite of judged runs: each task once, with the answer that somebody holds right, and the plan that led there.
 
-The rows have our own format (``benchmarks.own_task``), which passes over the fields that it does not know.
+The rows have our own format (``suites.own_task``), which passes over the fields that it does not know.
 """
 
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from conductor_core.errors import BadInput
 from conductor_core.grading.grade import grade
 from conductor_core.grading.numbers import parse_quantity
 from conductor_core.grading.tasks import GraderName
-from conductor_core.lab.evaluation.benchmarks import own_task
+from conductor_core.lab.evaluation.suites import own_task
 from conductor_core.run.judgement import JUDGES, Judgement, Mark
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Conclusion

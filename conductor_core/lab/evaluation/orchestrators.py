@@ -21,11 +21,11 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from types import MappingProxyType
-from typing import Protocol
 
 from conductor_core.chat.messages import (
     Conductor,
@@ -118,24 +118,20 @@ class TaskAttempt:
     also: tuple[RunTrace, ...] = ()
 
 
-class Orchestrator(Protocol):
+@dataclass(frozen=True, slots=True)
+class Orchestrator:
     """One way to answer tasks.
 
     Attributes:
         name: as given to ``--orchestrators``, unique in an evaluation.
+        attempt: answers one task. A failed run is an attempt too. Raises: StoreError, BadInput if it cannot be run.
         whole_pool: whether all workers are present for it even if other orchestrators get a subset. It is true for an
             orchestrator that names one worker.
     """
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def whole_pool(self) -> bool: ...
-
-    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
-        """Answers one task. A failed run is an attempt too. Raises: StoreError, BadInput if it cannot be run."""
-        ...
+    name: str
+    attempt: Callable[[GivenTask, EngineRun], Awaitable[TaskAttempt]]
+    whole_pool: bool = False
 
 
 # Orchestrators that need no learning: each writes one fixed or drawn workflow for a task. They are the baselines of
@@ -181,21 +177,15 @@ DEFAULT_OUTPUT_TOKENS: Mapping[Provider, int] = MappingProxyType(
 is the name of its parameter. A simulated worker has no budget."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """An orchestrator that writes its workflow by itself.
+def planned(
+    name: str, plan: Callable[[GivenTask], Workflow], *, whole_pool: bool = False, pool: Pool | None = None
+) -> Orchestrator:
+    """Returns an orchestrator that writes its workflow by itself. ``pool``: used instead of the evaluation's pool."""
 
-    Attributes:
-        plan: returns the workflow for a task. pool: the pool that it uses; None means the evaluation's pool.
-    """
+    async def attempt(asked: GivenTask, run: EngineRun) -> TaskAttempt:
+        return TaskAttempt(await run(asked.request(plan(asked)), None, pool or asked.pool))
 
-    name: str
-    plan: Callable[[GivenTask], Workflow]
-    whole_pool: bool = False
-    pool: Pool | None = None
-
-    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
-        return TaskAttempt(await run(asked.request(self.plan(asked)), None, self.pool or asked.pool))
+    return Orchestrator(name, attempt, whole_pool)
 
 
 def single(worker: str) -> Workflow:
@@ -218,9 +208,12 @@ def consensus(worker: str) -> Workflow:
 
 
 def mixture(specs: Sequence[WorkerSpec], aggregator: str | None = None) -> Workflow:
-    """Returns a Mixture-of-Agents with one layer: every worker answers, and one reads all answers."""
+    """Returns a Mixture-of-Agents with one layer: every worker answers, and one reads all answers.
+
+    ``aggregator``: the one, if it is among ``specs``.
+    """
     every = tuple(Step(instruction=SOLVE, agent=spec.name) for spec in specs)
-    last = aggregator or checker(specs)
+    last = next((spec.name for spec in specs if spec.name == aggregator), None) or checker(specs)
     return Workflow(steps=(*every, Step(instruction=AGGREGATE, agent=last, access_list="all")))
 
 
@@ -267,7 +260,6 @@ def _budget(spec: WorkerSpec) -> tuple[str, int]:
 # Orchestrators that use a Conductor.
 
 UNIFORM = "Solve the user question: {question}"
-_PLANS_KEPT = 256
 
 
 class Remembered:
@@ -307,63 +299,34 @@ class Remembered:
         await self._conductor.aclose()
 
 
-class Conducted:
-    """An orchestrator in which the Conductor plans and the engine carries out the plan.
+def conducted(name: str, conductor: Conductor, *, depth: int = 0) -> Orchestrator:
+    """Returns an orchestrator in which the Conductor plans and the engine carries out the plan.
 
-    Args:
-        depth: number of rounds below the first that the Conductor may open by naming itself.
+    ``depth``: number of rounds below the first that the Conductor may open by naming itself.
     """
 
-    whole_pool = False
+    async def attempt(asked: GivenTask, run: EngineRun) -> TaskAttempt:
+        return TaskAttempt(await run(asked.request(depth=depth), conductor, asked.pool))
 
-    def __init__(self, name: str, conductor: Conductor, *, depth: int = 0) -> None:
-        self.name, self._conductor, self._depth = name, conductor, depth
-
-    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
-        return TaskAttempt(await run(asked.request(depth=self._depth), self._conductor, asked.pool))
+    return Orchestrator(name, attempt)
 
 
-class Plans:
-    """The plans of one Conductor. Each is written once for all ablations that edit it."""
-
-    def __init__(self, conductor: Conductor) -> None:
-        self.conductor = conductor
-        self._tasks: dict[tuple[str, tuple[str, ...]], asyncio.Task[RunTrace]] = {}
-
-    async def plan(self, asked: GivenTask, run: EngineRun) -> RunTrace:
-        """Returns a run that only plans. Its plan may be missing."""
-        key = (asked.task.task_id, asked.excluded)
-        if key not in self._tasks:
-            while len(self._tasks) >= _PLANS_KEPT:
-                del self._tasks[next(iter(self._tasks))]
-            self._tasks[key] = asyncio.ensure_future(run(asked.request(plan_only=True), self.conductor, asked.pool))
-        # Shielded, so that cancelling one caller does not cancel the plan for the others.
-        return await asyncio.shield(self._tasks[key])
-
-    async def aclose(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-
-
-class Ablated:
-    """An orchestrator that carries out the Conductor's workflow with one part removed (arXiv 2512.04388, Table 9).
+def ablated(name: str, conductor: Conductor, edit: Callable[[Workflow], Workflow]) -> Orchestrator:
+    """Returns an orchestrator that carries out the Conductor's workflow with one part removed (arXiv 2512.04388,
+    Table 9).
 
     One run plans a workflow, and the run that counts is an edit of it, so that the trace shows the change. Departure:
     the paper trains a Conductor for each ablation; here a trained one loses what it was trained to use.
     """
 
-    whole_pool = False
+    async def attempt(asked: GivenTask, run: EngineRun) -> TaskAttempt:
+        plan = await run(asked.request(plan_only=True), conductor, asked.pool)
+        if plan.root.workflow is None:
+            return TaskAttempt(plan)
+        request = asked.request(edit(plan.root.workflow), reuse_from=plan, purpose=f"evaluate: {name}")
+        return TaskAttempt(await run(request, None, asked.pool), also=(plan,))
 
-    def __init__(self, name: str, plans: Plans, edit: Callable[[Workflow], Workflow]) -> None:
-        self.name, self._plans, self._edit = name, plans, edit
-
-    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
-        planned = await self._plans.plan(asked, run)
-        if planned.root.workflow is None:
-            return TaskAttempt(planned)
-        request = asked.request(self._edit(planned.root.workflow), reuse_from=planned, purpose=f"evaluate: {self.name}")
-        return TaskAttempt(await run(request, None, asked.pool), also=(planned,))
+    return Orchestrator(name, attempt)
 
 
 def _with_each_step(workflow: Workflow, **update: object) -> Workflow:
@@ -439,28 +402,6 @@ def _check(name: str, agents: Sequence[str]) -> None:
         raise BadInput(f"unknown orchestrator {name!r}; see evaluate --list")
 
 
-@dataclass
-class Opened:
-    """Orchestrators and the Conductors that they share.
-
-    Attributes:
-        conductors: the Conductors by ref.
-    """
-
-    orchestrators: list[Orchestrator] = field(default_factory=list)
-    conductors: dict[str, Conductor] = field(default_factory=dict)
-    plans: dict[str, Plans] = field(default_factory=dict)
-    pools: list[Pool] = field(default_factory=list)
-
-    async def aclose(self) -> None:
-        for plans in self.plans.values():
-            await plans.aclose()
-        for pool in self.pools:
-            await pool.aclose()
-        for conductor in self.conductors.values():
-            await conductor.aclose()
-
-
 def conductor_refs(names: Sequence[str], conductor: str, untrained: str | None) -> dict[str, str]:
     """Returns the Conductor's ref for each name that needs one. Raises: BadInput for ``untrained`` without a ref."""
     refs = {}
@@ -481,39 +422,43 @@ def budgets(names: Sequence[str], specs: Sequence[WorkerSpec]) -> dict[str, dict
     return with_budget([spec for spec in specs if spec.name in asked], ROUNDS)
 
 
-def open_orchestrators(names: Sequence[str], refs: Mapping[str, str], pool: Pool, settings: Settings) -> Opened:
+def open_orchestrators(
+    names: Sequence[str], refs: Mapping[str, str], pool: Pool, settings: Settings, stack: AsyncExitStack
+) -> list[Orchestrator]:
     """Opens all orchestrators except the learned routers, which ``fitting`` makes. Loads and connects nothing yet.
 
     Args:
         names: the result of ``expand``. refs: the result of ``conductor_refs``.
+        stack: closes the Conductors and pools that the orchestrators share.
 
     Raises: UnknownConductor, BadInput as ``budgets``.
     """
-    opened = Opened()
+    opened: list[Orchestrator] = []
+    conductors: dict[str, Conductor] = {}
     larger: Pool | None = None
     for name in names:
         kind, _, rest = name.partition(":")
         if name in refs:
             ref = refs[name]
-            if ref not in opened.conductors:
-                opened.conductors[ref] = Remembered(open_conductor(ref, settings))
-                opened.plans[ref] = Plans(opened.conductors[ref])
+            if ref not in conductors:
+                conductors[ref] = Remembered(open_conductor(ref, settings))
+                stack.push_async_callback(conductors[ref].aclose)
             if kind in ABLATIONS:
-                opened.orchestrators.append(Ablated(name, opened.plans[ref], ABLATIONS[kind]))
+                opened.append(ablated(name, conductors[ref], ABLATIONS[kind]))
             else:
                 depth = max(1, settings.max_depth) if kind == "recursion" else 0
-                opened.orchestrators.append(Conducted(name, opened.conductors[ref], depth=depth))
+                opened.append(conducted(name, conductors[ref], depth=depth))
         elif kind in PER_WORKER:
             if kind == "budget" and larger is None:
                 larger = pool.with_params(budgets(names, pool.specs), settings)
-                opened.pools.append(larger)
-            opened.orchestrators.append(
-                Planned(name, same(PER_WORKER[kind](rest)), whole_pool=True, pool=larger if kind == "budget" else None)
+                stack.push_async_callback(larger.aclose)
+            opened.append(
+                planned(name, same(PER_WORKER[kind](rest)), whole_pool=True, pool=larger if kind == "budget" else None)
             )
         elif kind == "moa":
-            opened.orchestrators.append(Planned(name, _mixture(rest or None)))
+            opened.append(planned(name, partial(_mixture, aggregator=rest)))
         elif kind == "random":
-            opened.orchestrators.append(Planned(name, drawn))
+            opened.append(planned(name, drawn))
     return opened
 
 
@@ -521,5 +466,5 @@ def same(workflow: Workflow) -> Callable[[GivenTask], Workflow]:
     return lambda _asked: workflow
 
 
-def _mixture(aggregator: str | None) -> Callable[[GivenTask], Workflow]:
-    return lambda asked: mixture(asked.specs, aggregator if aggregator in asked.agents else None)
+def _mixture(asked: GivenTask, aggregator: str) -> Workflow:
+    return mixture(asked.specs, aggregator)

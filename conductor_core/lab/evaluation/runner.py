@@ -12,6 +12,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -50,23 +51,21 @@ from conductor_core.workflow.model import CONDUCTOR_AGENT
 _TASKS_PROBED = 20
 
 
+def _sha256(rows: Iterable[object], *, sort_keys: bool = False) -> str:
+    return hashlib.sha256(b"".join(json.dumps(row, sort_keys=sort_keys).encode() for row in rows)).hexdigest()
+
+
 def tasks_digest(tasks: Iterable[Task]) -> str:
-    digest = hashlib.sha256()
-    for task in tasks:
-        digest.update(json.dumps([task.task_id, task.question, task.reference]).encode())
-    return digest.hexdigest()
+    return _sha256([task.task_id, task.question, task.reference] for task in tasks)
 
 
 def grading_digest(tasks: Iterable[Task]) -> str:
     """Returns the digest of the graders and of what they grade by (choices, tests, tolerances), in order."""
-    digest = hashlib.sha256()
-    for task in tasks:
-        digest.update(json.dumps([task.grader, dict(task.extra)], sort_keys=True).encode())
-    return digest.hexdigest()
+    return _sha256(([task.grader, dict(task.extra)] for task in tasks), sort_keys=True)
 
 
 def pool_digest(specs: Sequence[WorkerSpec]) -> str:
-    return hashlib.sha256(json.dumps([spec.model_dump(mode="json") for spec in specs]).encode()).hexdigest()
+    return _sha256([[spec.model_dump(mode="json") for spec in specs]])
 
 
 def simulated_digest(pool: Pool, tasks: Sequence[Task]) -> str | None:
@@ -74,15 +73,15 @@ def simulated_digest(pool: Pool, tasks: Sequence[Task]) -> str | None:
 
     None for a pool without any.
     """
-    workers = [worker for worker in pool.workers.values() if isinstance(worker, RehearsalWorker)]
-    digest = hashlib.sha256()
-    for worker in workers:
-        for task in tasks[:_TASKS_PROBED]:
-            asked = Message(role="user", content=task.question)
-            answer = Message(role="assistant", content=worker.respond([asked]))
-            check = Message(role="user", content="Check the answer above for mistakes.")
-            digest.update(json.dumps([answer.content, worker.respond([asked, answer, check])]).encode())
-    return digest.hexdigest() if workers else None
+    answers = []
+    check = Message(role="user", content="Check the answer above for mistakes.")
+    for worker in pool.workers.values():
+        if isinstance(worker, RehearsalWorker):
+            for task in tasks[:_TASKS_PROBED]:
+                asked = Message(role="user", content=task.question)
+                answer = Message(role="assistant", content=worker.respond([asked]))
+                answers.append([answer.content, worker.respond([asked, answer, check])])
+    return _sha256(answers) if answers else None
 
 
 def model_digest(ref: str, models: Path) -> str | None:
@@ -205,8 +204,6 @@ log = logging.getLogger(__name__)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
 """Errors with which a grader fails on this machine, whatever the answer is."""
 
-Job = tuple[Task, Orchestrator]
-
 
 @dataclass(frozen=True, slots=True)
 class Caps:
@@ -250,11 +247,13 @@ class Spending:
     _seen: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0, 0.0]))
     _running: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def begin(self, orchestrator: str) -> None:
+    @contextmanager
+    def running(self, orchestrator: str) -> Iterator[None]:
         self._running[orchestrator] += 1
-
-    def end(self, orchestrator: str) -> None:
-        self._running[orchestrator] -= 1
+        try:
+            yield
+        finally:
+            self._running[orchestrator] -= 1
 
     def add(self, done: records.Outcome) -> None:
         self.spend(done.orchestrator, done.cost_usd, done.tokens + done.conductor_tokens)
@@ -382,7 +381,9 @@ class Evaluation:
         done, spending, outages = list(recorded), self.spending, Outages()
         for each in recorded:
             self.on_outcome(each)
-        waiting = self._jobs({(each.orchestrator, each.task_id) for each in recorded})
+        kept = {(each.orchestrator, each.task_id) for each in recorded}
+        jobs = itertools.product(self.tasks, self.orchestrators)
+        waiting = ((task, each) for task, each in jobs if (each.name, task.task_id) not in kept)
         stopped: list[str] = []
         unanswered: list[str | None] = []
         first: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -393,13 +394,11 @@ class Evaluation:
                 stopped.append(why)
             if stopped:
                 return
-            spending.begin(orchestrator.name)
-            try:
-                asked = self._asked(task, orchestrator)
+            with spending.running(orchestrator.name):
+                excluded = () if orchestrator.whole_pool else self.missing.get(task.task_id, ())
+                asked = GivenTask(task, self.pool, self.limits, self.seed, excluded)
                 attempt = await orchestrator.attempt(asked, self._noted(run))
                 ended = await self._ended(orchestrator, asked, attempt)
-            finally:
-                spending.end(orchestrator.name)
             down = outages.observe(task.task_id, (attempt.trace, *attempt.also))
             if failed_at_a_worker(attempt.trace) and not self.count_failures:
                 spending.spend_unfinished(ended.cost_usd, ended.tokens + ended.conductor_tokens)
@@ -433,20 +432,6 @@ class Evaluation:
                 "them as wrong with --count-failures"
             )
         return tuple(done), stopped[0] if stopped else None
-
-    @property
-    def jobs(self) -> int:
-        return len(self.tasks) * len(self.orchestrators)
-
-    def _jobs(self, kept: set[tuple[str, str]]) -> Iterator[Job]:
-        for task in self.tasks:
-            for orchestrator in self.orchestrators:
-                if (orchestrator.name, task.task_id) not in kept:
-                    yield task, orchestrator
-
-    def _asked(self, task: Task, orchestrator: Orchestrator) -> GivenTask:
-        excluded = () if orchestrator.whole_pool else self.missing.get(task.task_id, ())
-        return GivenTask(task, self.pool, self.limits, self.seed, excluded)
 
     def _noted(self, run: EngineRun) -> EngineRun:
         """Wraps ``run``, so that each run's id is written to the folder before the run begins."""

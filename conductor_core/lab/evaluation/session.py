@@ -8,6 +8,7 @@ run_evaluation(prepared) -> fitting.fitted              the learned routers, on 
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -79,7 +80,8 @@ class Prepared:
     pool: Pool
     refs: dict[str, str]
     recorded: tuple[Outcome, ...]
-    training: Suite | None = None
+    spending: runner.Spending
+    fit: fitting.Fit | None
 
     @property
     def runs(self) -> int:
@@ -128,7 +130,8 @@ def prepare(choices: EvaluationChoices, settings: Settings) -> Prepared:
     if choices.present is not None:
         runner.subsets(suite.tasks, agents, choices.present, choices.seed)
     training: Suite | None = None
-    if learned := [name for name in names if name in orchestrators.ROUTERS]:
+    learned = [name for name in names if name in orchestrators.ROUTERS]
+    if learned:
         training = fitting.training_suite(choices.fit_suite or choices.suite, choices.fit_tasks, choices.seed, suite)
         fitting.check(learned, pool, choices.caps)
     plan = EvaluationPlan(
@@ -151,7 +154,22 @@ def prepare(choices: EvaluationChoices, settings: Settings) -> Prepared:
             f"the folder of the evaluation cannot be written ({error}). Make it writable, or set "
             "CONDUCTOR_DATA_FOLDER to another folder"
         ) from error
-    return Prepared(choices, settings, plan, folder, suite, pool, refs, recorded, training)
+    spending, fit = runner.Spending(choices.caps), None
+    if training is not None:
+        fit = fitting.Fit(
+            names=tuple(learned),
+            suite=training,
+            seed=choices.seed,
+            concurrency=choices.concurrency,
+            pool=pool,
+            limits=choices.limits,
+            database=choices.database,
+            folder=folder.parent,
+            settings=settings,
+            spending=spending,
+            count_failures=choices.count_failures,
+        )
+    return Prepared(choices, settings, plan, folder, suite, pool, refs, recorded, spending, fit)
 
 
 def _those_in(folder: Path) -> str:
@@ -218,25 +236,40 @@ async def run_evaluation(
     Raises: BadInput; finished outcomes are kept.
     """
     engine = Engine(sink, prepared.settings, read_trace)
-    opened = orchestrators.open_orchestrators(
-        prepared.plan.orchestrators, prepared.refs, prepared.pool, prepared.settings
-    )
+    choices, suite, pool = prepared.choices, prepared.suite, prepared.pool
+    fit, spending = prepared.fit, prepared.spending
     stopped, cancelled = None, False
     try:
-        spending = runner.Spending(prepared.choices.caps)
-        await spending.add_earlier(prepared.folder, prepared.recorded, read_trace)
-        routers = await _routers(prepared, spending, engine, read_trace, on_fitting)
-        evaluation = _evaluation(prepared, [*opened.orchestrators, *routers], spending, on_outcome)
-        _, stopped = await evaluation.run(engine.run, prepared.recorded)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(pool.aclose)
+            await spending.add_earlier(prepared.folder, prepared.recorded, read_trace)
+            routers = () if fit is None else await _fitted(fit, engine, read_trace, on_fitting)
+            opened = orchestrators.open_orchestrators(
+                prepared.plan.orchestrators, prepared.refs, pool, prepared.settings, stack
+            )
+            by_name = {each.name: each for each in (*opened, *routers)}
+            missing = {}
+            if choices.present is not None:
+                missing = runner.subsets(suite.tasks, tuple(pool.workers), choices.present, choices.seed)
+            evaluation = runner.Evaluation(
+                folder=prepared.folder,
+                tasks=suite.tasks,
+                orchestrators=[by_name[name] for name in prepared.plan.orchestrators],
+                pool=pool,
+                limits=choices.limits,
+                seed=choices.seed,
+                concurrency=choices.concurrency,
+                spending=spending,
+                missing=missing,
+                count_failures=choices.count_failures,
+                on_outcome=on_outcome,
+            )
+            _, stopped = await evaluation.run(engine.run, prepared.recorded)
     except (runner.Stopped, ConductorUnavailable, StoreError, OSError) as error:
         stopped = str(error)
     except asyncio.CancelledError:
         stopped, cancelled = "it was stopped", True
-    finally:
-        await opened.aclose()
-        await prepared.pool.aclose()
     outcomes = read_record(prepared.folder).outcomes
-    fit = _fit(prepared, runner.Spending())
     summary = report.summarise(prepared.plan, outcomes, {} if fit is None else fitting.learned_from(fit))
     if stopped is None:
         try:
@@ -246,58 +279,10 @@ async def run_evaluation(
     return EvaluationResult(prepared.plan, prepared.folder, outcomes, summary, stopped, cancelled)
 
 
-async def _routers(
-    prepared: Prepared, spending: runner.Spending, engine: Engine, read_trace: ReadTrace, on_fitting: fitting.OnProgress
+async def _fitted(
+    fit: fitting.Fit, engine: Engine, read_trace: ReadTrace, on_fitting: fitting.OnProgress
 ) -> tuple[Orchestrator, ...]:
-    fit = _fit(prepared, spending)
     try:
-        return () if fit is None else await fitting.fitted(fit, engine, read_trace, on_fitting)
+        return await fitting.fitted(fit, engine, read_trace, on_fitting)
     except runner.Stopped as stopped:
         raise runner.Stopped(f"the learned routers are not fitted yet: {stopped}") from stopped
-
-
-def _fit(prepared: Prepared, spending: runner.Spending) -> fitting.Fit | None:
-    choices = prepared.choices
-    if prepared.training is None:
-        return None
-    return fitting.Fit(
-        names=tuple(name for name in prepared.plan.orchestrators if name in orchestrators.ROUTERS),
-        suite=prepared.training,
-        seed=choices.seed,
-        concurrency=choices.concurrency,
-        pool=prepared.pool,
-        limits=choices.limits,
-        database=choices.database,
-        folder=prepared.settings.data_folder / EVALUATIONS,
-        settings=prepared.settings,
-        spending=spending,
-        count_failures=choices.count_failures,
-    )
-
-
-def _evaluation(
-    prepared: Prepared,
-    orchestrators: list[Orchestrator],
-    spending: runner.Spending,
-    on_outcome: Callable[[Outcome], None],
-) -> runner.Evaluation:
-    choices, suite, pool = prepared.choices, prepared.suite, prepared.pool
-    order = {name: place for place, name in enumerate(prepared.plan.orchestrators)}
-    missing = (
-        {}
-        if choices.present is None
-        else runner.subsets(suite.tasks, tuple(pool.workers), choices.present, choices.seed)
-    )
-    return runner.Evaluation(
-        folder=prepared.folder,
-        tasks=suite.tasks,
-        orchestrators=sorted(orchestrators, key=lambda each: order[each.name]),
-        pool=pool,
-        limits=choices.limits,
-        seed=choices.seed,
-        concurrency=choices.concurrency,
-        spending=spending,
-        missing=missing,
-        count_failures=choices.count_failures,
-        on_outcome=on_outcome,
-    )

@@ -8,13 +8,14 @@ table ``scale`` is for real workers and a model of real size.
 ``common`` and ``grpo`` translate settings that several stages share into arguments of transformers' and TRL's trainers.
 """
 
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from conductor_core.chat.messages import Price
+from conductor_core.chat.messages import Price, WorkerSpec
 from conductor_core.errors import BadInput
 from conductor_core.files import open_regular
 from conductor_core.lab.records import why
@@ -191,7 +192,7 @@ class AdapterConfig(Frozen):
         epochs: how often each is seen, each time with another pool.
         rehearsal: questions of the rehearsal world, each with the best of all shapes and workers by exact chance.
         rounds: outer and inner rounds of recursion on such questions, with the continuation that is worth most.
-        rank, alpha, dropout: of the matrices; their product is scaled by ``alpha / rank``.
+        rank, alpha: of the matrices; their product is scaled by ``alpha / rank``.
         batch_size: examples in one step. rows_at_once: those whose gradients are computed at once.
         save_every: steps between checkpoints.
     """
@@ -203,7 +204,6 @@ class AdapterConfig(Frozen):
     rounds: int = Field(0, ge=0)
     rank: int = Field(ge=1)
     alpha: int = Field(ge=1)
-    dropout: float = Field(0.0, ge=0, lt=1)
     batch_size: int = Field(ge=1)
     rows_at_once: int = Field(ge=1)
     save_every: int = Field(100, ge=1)
@@ -212,19 +212,6 @@ class AdapterConfig(Frozen):
     @property
     def steps(self) -> int:
         return -(-(self.epochs * self.hand_written + self.rehearsal + self.rounds) // self.batch_size)
-
-
-class Reward(Frozen):
-    """The reward of a plan: 0 if it does not parse or validate, else between 0.5 and 1, less the cost of its steps.
-
-    Attributes:
-        kind: ``chance``: 0.5 + half the exact chance of a right answer. ``sampled``: 0.5 or 1, one draw from that
-            chance (arXiv 2512.04388, section 4).
-        step_cost: subtracted for every step after the first.
-    """
-
-    kind: Literal["chance", "sampled"] = "chance"
-    step_cost: float = Field(0.0, ge=0, lt=0.5)
 
 
 class PoolDraw(Frozen):
@@ -240,6 +227,11 @@ class PoolDraw(Frozen):
     least: int = Field(3, ge=1)
     most_steps: int = Field(5, ge=1)
     full_steps_share: float = Field(1.0, ge=0, le=1)
+
+    def part_of(self, workers: tuple[WorkerSpec, ...], rng: random.Random) -> tuple[WorkerSpec, ...]:
+        """Draws some of ``workers``, in their order, but not all if there are several."""
+        count = rng.randint(min(self.least, len(workers) - 1), len(workers) - 1)
+        return tuple(workers[index] for index in sorted(rng.sample(range(len(workers)), count)))
 
 
 class Guard(Frozen):
@@ -274,33 +266,29 @@ class GrpoConfig(Frozen):
     """Group-relative policy optimisation (arXiv 2402.03300), by TRL's trainer.
 
     Attributes:
-        iterations: each draws ``prompts`` tasks, samples ``group`` plans for each, and makes ``updates`` updates.
+        iterations: each draws ``prompts`` tasks, samples ``group`` plans for each, and makes one update.
         max_completion_tokens: a longer plan is cut off and gets no reward.
-        clip: clips the ratio between new and old policy. It has no effect with one update per iteration.
         entropy_bonus: weight of the mean entropy over completion tokens.
         scale_advantages: what the advantages are divided by: the spread within a group, within the batch, or nothing.
         loss: TRL's name. ``grpo``: mean over plans of the mean over a plan's tokens. ``dapo``: mean over tokens.
-        rollout: ``fast`` is our own sampling, for Qwen2 models; ``trl`` is the library's generation.
-        constrained: whether the grammar of legal plans restricts rollouts (see ``rollout``); only with ``fast``.
+        constrained: whether the grammar of legal plans restricts rollouts (see ``tiny.rollout``).
         save_every: iterations between checkpoints. sample_every: iterations between workflows kept for reading.
+        step_cost: what the reward of a plan loses for every step after the first.
     """
 
     iterations: int = Field(ge=1)
     prompts: int = Field(ge=1)
     group: int = Field(ge=2)
-    updates: int = Field(1, ge=1)
     max_completion_tokens: int = Field(ge=16)
     temperature: float = Field(1.0, gt=0)
-    clip: float = Field(0.2, gt=0)
     entropy_bonus: float = Field(0.0, ge=0)
     scale_advantages: Literal["group", "batch", "none"] = "group"
     loss: Literal["grpo", "dapo", "bnpo", "dr_grpo"] = "grpo"
-    rollout: Literal["fast", "trl"] = "fast"
     constrained: bool = False
     save_every: int = Field(20, ge=1)
     sample_every: int = Field(10, ge=1)
     optimiser: Optimiser
-    reward: Reward = Reward()
+    step_cost: float = Field(0.0, ge=0, lt=0.5)
     pool: PoolDraw = PoolDraw()
     guard: Guard = Guard()
     held_out: HeldOutConfig = HeldOutConfig()
@@ -420,17 +408,15 @@ def common(optimiser: Optimiser, *, seed: int, steps: int, cpu: bool) -> dict[st
 
 def grpo(config: GrpoConfig, *, seed: int, cpu: bool) -> dict[str, Any]:
     """Returns arguments of a GRPO trainer, with those of ``common``. The stage adds how a batch is divided."""
-    return common(config.optimiser, seed=seed, steps=config.iterations * config.updates, cpu=cpu) | {
+    return common(config.optimiser, seed=seed, steps=config.iterations, cpu=cpu) | {
         "num_generations": config.group,
-        "num_iterations": config.updates,
         "max_completion_length": config.max_completion_tokens,
         "temperature": config.temperature,
         "beta": 0.0,  # no reference model
-        "epsilon": config.clip,
         "loss_type": config.loss,
         "scale_rewards": config.scale_advantages,
         "entropy_coef": config.entropy_bonus,
         "shuffle_dataset": False,
-        "logging_steps": config.updates,
-        "save_steps": config.save_every * config.updates,
+        "logging_steps": 1,
+        "save_steps": config.save_every,
     }

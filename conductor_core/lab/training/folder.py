@@ -64,10 +64,14 @@ def latest_checkpoint(folder: Path) -> Path | None:
     whole: dict[int, Path] = {}
     for path in folder.glob("checkpoint-*"):
         if (path / COMPLETE).is_file():
-            whole[int(path.name.rpartition("-")[2])] = path
+            whole[step_of(path)] = path
         else:
             shutil.rmtree(path)
     return whole[max(whole)] if whole else None
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def show_disk_needs(folder: Path, weights_bytes: int, show: Callable[[str], None]) -> None:

@@ -16,7 +16,7 @@ from conductor_core.errors import BadInput
 from conductor_core.lab.records import by_group, now, weights_sha256
 from conductor_core.lab.records.training import Ended, HeldOut, Iteration, Row, Stage, Started, append, read_record
 from conductor_core.lab.training.config import TrainingConfig
-from conductor_core.lab.training.folder import drop_rows_after, replan_stages, writing
+from conductor_core.lab.training.folder import drop_rows_after, latest_checkpoint, replan_stages, step_of, writing
 from conductor_core.rehearsal import DIFFICULTIES
 from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.topology import topology
@@ -94,6 +94,8 @@ class StageRecord:
 
     Attributes:
         planned: planned iterations of the stage.
+        cpu: whether it is trained on the processor.
+        checkpoint: the one that it continues from.
         before_s: seconds that the stage took before it was interrupted.
     """
 
@@ -101,10 +103,10 @@ class StageRecord:
     stage: Stage
     planned: int
     show: Show
+    cpu: bool = True
+    checkpoint: Path | None = None
     before_s: float = 0.0
     began: float = field(default_factory=time.monotonic)
-    last: Iteration | None = None
-    held_out: HeldOut | None = None
     resumed_from: tuple[int, float] | None = None
     """The last iteration before this process, and the time when this process's trainer began, after its preparation."""
 
@@ -112,17 +114,25 @@ class StageRecord:
     def seconds(self) -> float:
         return round(self.before_s + time.monotonic() - self.began, 2)
 
-    def resume(self, before: tuple[Stage, ...], checkpoint: Path | None, *, steps: int, rounds: int = 0) -> None:
-        """Drops the rows after ``checkpoint``, and counts the stage's time on from its last row.
+    @property
+    def work(self) -> Path:
+        """Returns the folder of the stage's checkpoints."""
+        return self.folder / "stages" / f"{self.stage}.checkpoints"
 
-        ``steps``: optimiser steps in one iteration. ``rounds``: lessons to keep, see ``drop_rows_after``.
+    def resume(self, before: tuple[Stage, ...], *, rounds: int = 0) -> None:
+        """Finds the last checkpoint, drops the rows after it, and counts the stage's time on from its last row.
+
+        ``rounds``: lessons to keep, see ``drop_rows_after``. Raises: BadInput.
         """
-        reached = int(checkpoint.name.rpartition("-")[2]) // steps if checkpoint else -1
+        with writing(self.work):
+            self.work.mkdir(parents=True, exist_ok=True)
+        self.checkpoint = latest_checkpoint(self.work)
+        reached = step_of(self.checkpoint) if self.checkpoint else -1
         drop_rows_after(self.folder, before, self.stage, reached, rounds=rounds)
         read = read_record(self.folder)
         earlier, taught = read.iterations(self.stage), [row for row in read.taught() if row.stage == self.stage]
         if earlier:
-            self.before_s, self.last = earlier[-1].seconds, earlier[-1]
+            self.before_s = earlier[-1].seconds
         elif taught:
             self.before_s = taught[-1].seconds
 
@@ -132,10 +142,8 @@ class StageRecord:
             append(self.folder, *rows)
         for row in rows:
             if isinstance(row, Iteration):
-                self.last = row
                 self.show(self._line(row))
             elif isinstance(row, HeldOut):
-                self.held_out = row
                 levels = ", ".join(
                     f"{level} {row.accuracy_by_difficulty[level]:.2f} in {row.steps_by_difficulty[level]:.1f} steps"
                     for level in DIFFICULTIES
@@ -173,7 +181,6 @@ class RecordCallback(TrainerCallback):
     """Turns each log of a trainer into an ``Iteration`` row.
 
     Args:
-        steps: optimiser steps in one iteration.
         details: returns further fields of the row; called once for each row.
         after: called with the iteration's number after its row is written and before a checkpoint is written.
     """
@@ -182,20 +189,19 @@ class RecordCallback(TrainerCallback):
         self,
         record: StageRecord,
         *,
-        steps: int = 1,
         details: Callable[[], dict[str, Any]] = dict,
         after: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._record, self._steps, self._details, self._after = record, steps, details, after
+        self._record, self._details, self._after = record, details, after
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._record.resumed_from = (state.global_step // self._steps, time.monotonic())
+        self._record.resumed_from = (state.global_step, time.monotonic())
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         logs = logs or {}
         if "loss" not in logs:
             return  # the trainer's summary at its end
-        iteration = state.global_step // self._steps
+        iteration = state.global_step
         self._record.add(
             Iteration(
                 stage=self._record.stage,
@@ -215,6 +221,10 @@ def without_console(trainer: Any) -> None:
     for each in list(trainer.callback_handler.callbacks):
         if type(each).__name__ in ("PrinterCallback", "ProgressCallback"):
             trainer.remove_callback(each)
+
+
+def continue_training(trainer: Any, record: StageRecord) -> None:
+    trainer.train(resume_from_checkpoint=str(record.checkpoint) if record.checkpoint else None)
 
 
 @dataclass(frozen=True)
@@ -258,9 +268,11 @@ def begin(
     out: Path,
     stages: tuple[Stage, ...],
     start: str,
-    same: Callable[[Started, TrainingConfig], bool],
     resume: bool,
     *,
+    same: Callable[[Started, TrainingConfig], bool] = lambda started, config: (
+        dict(started.config) == config.model_dump(mode="json")
+    ),
     simulated: bool,
     machine: str,
     agents: tuple[str, ...],

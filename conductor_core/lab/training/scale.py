@@ -57,7 +57,6 @@ from conductor_core.lab.training import recorder
 from conductor_core.lab.training.config import (
     GrpoConfig,
     RecursionConfig,
-    Reward,
     ScaleConfig,
     TaskSource,
     TrainingConfig,
@@ -153,8 +152,7 @@ def draw_prompts(
         choices = known.get(task.task_id, ())
         inner = bool(choices) and rng.random() < inner_share
         if not inner and rng.random() >= pool.whole_share and len(workers) > 1:
-            count = rng.randint(min(pool.least, len(workers) - 1), len(workers) - 1)
-            agents = tuple(workers[index] for index in sorted(rng.sample(range(len(workers)), count)))
+            agents = pool.part_of(agents, rng)
         request = PlanRequest(
             task=task.question,
             agents=agents,
@@ -394,7 +392,9 @@ def _on_another_process(numbers: Sequence[int], completions: Sequence[str]) -> l
 
 # What may be asked for, and what may change on the way.
 
-_WITHOUT_EFFECT = ("constrained", "held_out", "taught", "taught_learning_rate", "guard_inner_share")
+_WITHOUT_EFFECT = (
+    "constrained", "held_out", "guard", "step_cost", "taught", "taught_learning_rate", "guard_inner_share",
+)  # fmt: skip
 
 _WORKERS_MAY_CHANGE = frozenset(WorkersConfig.model_fields) - {"pool", "params", "inner_conductor"}
 """Settings of the workers that may change when a training is resumed: caps, patience, prices."""
@@ -412,11 +412,6 @@ def _checked(
     stages = recorder.stages_until(config, config.stages, stop_after)
     for stage in stages:
         grpo = config.grpo_of(stage)
-        if grpo.rollout != "trl" or grpo.reward != Reward(kind="sampled") or grpo.guard.weight:
-            raise BadInput(
-                f'config {config.name}, {stage}: with the table scale, rollout is "trl", reward.kind is "sampled", a '
-                "step costs nothing and no guard is set"
-            )
         fields = type(grpo).model_fields
         ignored = [name for name in _WITHOUT_EFFECT if name in fields and getattr(grpo, name) != fields[name].default]
         if grpo.pool.full_steps_share != 1.0:
@@ -490,7 +485,7 @@ def train(
             processes = "" if state.num_processes == 1 else f"{state.num_processes} x "
             machine = f"{processes}{device}, torch {torch.__version__}, {os.cpu_count()} cores"
             recorder.begin(
-                config, out, stages, begun_with(start), same_training, resume,
+                config, out, stages, begun_with(start), resume, same=same_training,
                 simulated=pool.simulated, machine=machine, agents=tuple(pool.workers),
             )  # fmt: skip
             # Shown before the first stage is paid for, because the planner of inner rounds cannot change on resuming.
@@ -575,16 +570,14 @@ def _run_stage(
 ) -> None:
     """Trains one stage and writes its folder. An error that stops the training is raised after a checkpoint is kept."""
     state, grpo = PartialState(), config.grpo_of(stage)
-    work, new = out / "stages" / f"{stage}.checkpoints", out / "stages" / f"{stage}.new"
+    new, cpu = out / "stages" / f"{stage}.new", state.device.type == "cpu"
+    record = recorder.StageRecord(out, stage, grpo.iterations, show, cpu)
+    work = record.work
     if main is not None:
-        with writing(work):
-            work.mkdir(parents=True, exist_ok=True)
-        latest_checkpoint(work)  # removes what is not whole, before others look
+        record.resume(before)
     state.wait_for_everyone()
-    checkpoint = latest_checkpoint(work)
-    cpu = state.device.type == "cpu"
+    record.checkpoint = latest_checkpoint(work)
     args = arguments(grpo, scale, work, seed=config.seed, cpu=cpu, world_size=state.num_processes)
-    record = recorder.StageRecord(out, stage, grpo.iterations, show)
     scorer = None if main is None else _Scorer(main, asked, record, grpo.sample_every)
     with warnings.catch_warnings():
         # TRL calls a method of transformers by its old name.
@@ -595,16 +588,13 @@ def _run_stage(
             raise BadInput(f"{start} cannot be trained here: {error}") from error
         recorder.without_console(trainer)
         if scorer is not None:
-            record.resume(before, checkpoint, steps=grpo.updates)
             show_disk_needs(
                 work, sum(each.nbytes for each in cast("torch.nn.Module", trainer.model).parameters()), show
             )
             details = partial(scorer.details, trainer)
-            trainer.add_callback(
-                recorder.RecordCallback(record, steps=grpo.updates, details=details, after=scorer.keep_samples)
-            )
+            trainer.add_callback(recorder.RecordCallback(record, details=details, after=scorer.keep_samples))
         try:
-            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            recorder.continue_training(trainer, record)
         except InspectorError as error:
             trainer.stop()
             if isinstance(error, StoppedElsewhere):

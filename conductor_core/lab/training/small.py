@@ -15,26 +15,22 @@ import json
 import random
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import send_to_device
 from gguf import GGUFWriter
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.helpers import disable_input_dtype_casting
-from torch import Tensor
-from torch.nn.functional import cross_entropy
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerBase,
-    TrainingArguments,
     set_seed,
 )
 from transformers.utils import logging as transformers_logging
@@ -46,8 +42,9 @@ from conductor_core.conductors.prompts import roles_prompt
 from conductor_core.conductors.roles import ROLES, numbering
 from conductor_core.errors import BadInput
 from conductor_core.inference.gguf_file import GgufFault, read_header
-from conductor_core.lab.records.training import Stage, Started
-from conductor_core.lab.training.config import AdapterConfig, PoolDraw, TrainingConfig, common
+from conductor_core.lab.records.training import Stage
+from conductor_core.lab.training import supervised
+from conductor_core.lab.training.config import AdapterConfig, PoolDraw, TrainingConfig
 from conductor_core.lab.training.corpus.plans import (
     STEP_COST,
     Plan,
@@ -58,19 +55,9 @@ from conductor_core.lab.training.corpus.plans import (
     specs,
 )
 from conductor_core.lab.training.corpus.wording import choose, table
-from conductor_core.lab.training.folder import SafeCheckpoints, held, latest_checkpoint, writing
-from conductor_core.lab.training.recorder import (
-    RecordCallback,
-    Show,
-    StageRecord,
-    Trained,
-    begin,
-    end,
-    machine,
-    stages_until,
-    without_console,
-)
-from conductor_core.lab.training.supervised import IGNORED, Batched, Row, rounded, token_ids
+from conductor_core.lab.training.folder import held, writing
+from conductor_core.lab.training.recorder import Show, StageRecord, Trained, begin, end, machine, stages_until
+from conductor_core.lab.training.supervised import Row, token_ids
 from conductor_core.rehearsal import RehearsalTask
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.rehearsal.worker import read_role
@@ -323,7 +310,6 @@ def with_adapter(model: LlamaForCausalLM, config: AdapterConfig) -> PeftModel:
     lora = LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,
-        lora_dropout=config.dropout,
         target_modules=[name.partition(".")[2] for name in _TENSORS],
         task_type="CAUSAL_LM",
     )
@@ -378,112 +364,27 @@ def rows_of(drawn: Sequence[Example], tokenizer: PreTrainedTokenizerBase) -> lis
     return rows
 
 
-def batch_of(rows: Sequence[Row]) -> dict[str, Tensor]:
-    """Returns ``input_ids`` and ``labels`` (batch, longest), padded on the right.
-
-    Attention is causal, so no token of a row sees the padding after it, and no mask is needed.
-    """
-    longest = rounded(max(len(prompt) + len(completion) for prompt, completion in rows), 16)
-    ids, labels = [], []
-    for prompt, completion in rows:
-        padding = longest - len(prompt) - len(completion)
-        ids.append(prompt + completion + [0] * padding)
-        labels.append([IGNORED] * len(prompt) + completion + [IGNORED] * padding)
-    return {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
-
-
-def summed_loss(model: PeftModel, batch: Mapping[str, Tensor]) -> tuple[Tensor, int]:
-    """Returns the next-token loss summed over the completions' tokens, and how many these are.
-
-    The output head, a quarter of the model, computes the logits of these tokens only. A step on one core took 0.55 s an
-    example so, against 0.82 s with the model's own loss.
-    """
-    causal: Any = model.get_base_model()
-    hidden = causal.model(input_ids=batch["input_ids"], use_cache=False).last_hidden_state[:, :-1]
-    wanted = batch["labels"][:, 1:]
-    learned = wanted != IGNORED
-    logits = causal.lm_head(hidden[learned])
-    return cross_entropy(logits.float(), wanted[learned], reduction="sum"), int(learned.sum())
-
-
-class AdapterTrainer(SafeCheckpoints):
-    """Trains by ``summed_loss``: its mean over the tokens of a whole batch, however it is divided."""
-
-    def compute_loss(
-        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
-    ) -> Tensor:
-        with self.accelerator.autocast():
-            loss, tokens = summed_loss(model, inputs)
-        return loss / (tokens if num_items_in_batch is None else num_items_in_batch)
-
-
-@torch.no_grad()
-def mean_loss(model: PeftModel, rows: Sequence[Row], *, bf16: bool) -> float:
-    """Returns the mean next-token loss over the completions' tokens."""
-    total, count = 0.0, 0
-    model.eval()
-    for at in range(0, len(rows), EVAL_BATCH_SIZE):
-        batch = send_to_device(batch_of(rows[at : at + EVAL_BATCH_SIZE]), model.device)
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-            loss, tokens = summed_loss(model, batch)
-        total, count = total + float(loss), count + tokens
-    model.train()
-    return total / count
-
-
-EVAL_BATCH_SIZE = 8
-
-
-def run(
-    config: AdapterConfig,
-    seed: int,
-    base: Path,
-    drawn: Sequence[Example],
-    work: Path,
-    record: StageRecord,
-    *,
-    checkpoint: Path | None,
-    cpu: bool,
-) -> PeftModel:
-    """Trains an adapter for ``base`` on ``drawn``, with checkpoints in ``work``.
-
-    Args:
-        checkpoint: the one to continue from. The seed repeats examples and order.
+def run(config: AdapterConfig, seed: int, base: Path, drawn: Sequence[Example], record: StageRecord) -> PeftModel:
+    """Trains an adapter for ``base`` on ``drawn``. The seed repeats examples and order.
 
     Raises: BadInput if ``base`` cannot be used, or a file cannot be written.
     """
-    bf16, steps = config.optimiser.bf16, config.steps
-    model, tokenizer = load_base(base, bf16=bf16)
+    model, tokenizer = load_base(base, bf16=config.optimiser.bf16)
     set_seed(seed)
     adapted = with_adapter(model, config)
-    unseen = sorted(rows_of(held_out_examples(config, seed), tokenizer), key=lambda row: len(row[0]) + len(row[1]))
-    rows = Batched(rows_of(drawn, tokenizer), config.batch_size, seed)
-    often = max(1, min(5, steps // 4))
-    arguments = common(config.optimiser, seed=seed, steps=steps, cpu=cpu) | {
-        "output_dir": str(work),
-        "per_device_train_batch_size": config.rows_at_once,
-        "gradient_accumulation_steps": config.batch_size // config.rows_at_once,
-        "train_sampling_strategy": "sequential",
-        "logging_steps": often,
-        "logging_nan_inf_filter": False,  # it would show 0 for a loss that is not a number
-        "save_steps": config.save_every,
-        "dataloader_pin_memory": False,
-        "label_names": ["labels"],
-    }
-    trainer = AdapterTrainer(
-        model=adapted, args=TrainingArguments(**arguments), data_collator=batch_of, train_dataset=rows
-    )
-    without_console(trainer)
-
-    def details() -> dict[str, Any]:
-        step = trainer.state.global_step
-        due = step % max(often, steps // 2 // often * often) == 0 or step == steps
-        return {"supervised_loss": mean_loss(adapted, unseen, bf16=bf16)} if due else {}
-
-    trainer.add_callback(RecordCallback(record, details=details))
+    unseen = rows_of(held_out_examples(config, seed), tokenizer)
     # Activations stay in bfloat16: the matrices of the adapter, which are in float32, are converted instead.
     with disable_input_dtype_casting(adapted):
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        supervised.train(
+            adapted,
+            config,
+            rows_of(drawn, tokenizer),
+            unseen,
+            tokenizer,
+            record,
+            seed=seed,
+            rows_at_once=config.rows_at_once,
+        )
     return adapted
 
 
@@ -525,27 +426,19 @@ def train(
         # Base and digest name the beginning: another quantisation of the same model would be another one.
         with base.open("rb") as file:
             began = f"{base.name} sha256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
-        begin(config, out, stages, began, _same, resume, simulated=True, machine=machine(config), agents=ROLES)
+        begin(config, out, stages, began, resume, simulated=True, machine=machine(config), agents=ROLES)
         if (out / ADAPTER).is_file():
             show(f"adapter is finished: {out / ADAPTER}")
             return end(out, stages)
-        work = out / "stages" / "adapter.checkpoints"
-        with writing(work):
-            work.mkdir(parents=True, exist_ok=True)
-        checkpoint = latest_checkpoint(work)
-        record = StageRecord(out, "adapter", config.adapter.steps, show)
-        record.resume((), checkpoint, steps=1)
+        record = StageRecord(out, "adapter", config.adapter.steps, show, cpu)
+        record.resume(())
         show("drawing the examples")
         drawn = learned_examples(config.adapter, config.seed)
-        model = run(config.adapter, config.seed, base, drawn, work, record, checkpoint=checkpoint, cpu=cpu)
+        model = run(config.adapter, config.seed, base, drawn, record)
         with writing(out):
             (out / "conductor.json").write_text(json.dumps({"prompt": "roles"}) + "\n", encoding="utf-8")
             new = out / f"{ADAPTER}.new"
             write_adapter(model, new, name=config.name)
             new.replace(out / ADAPTER)
-        shutil.rmtree(work.parent)
+        shutil.rmtree(record.work.parent)
         return end(out, stages)
-
-
-def _same(started: Started, config: TrainingConfig) -> bool:
-    return dict(started.config) == config.model_dump(mode="json")

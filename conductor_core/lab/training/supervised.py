@@ -8,13 +8,24 @@ from typing import Any
 import torch
 from accelerate.utils import send_to_device
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.utils.data import Dataset
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainingArguments,
+)
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from conductor_core.lab.training.config import AdapterConfig, ColdStartConfig, common
+from conductor_core.lab.training.folder import SafeCheckpoints
+from conductor_core.lab.training.recorder import RecordCallback, StageRecord, continue_training, without_console
+
 IGNORED = -100
-EVAL_BATCH_SIZE = 32
+EVAL_BATCH_SIZE = 16
 
 Row = tuple[list[int], list[int]]
 """Token ids of a prompt, and of the completion to learn."""
@@ -83,6 +94,58 @@ def mean_loss(model: PreTrainedModel, data: Batched, collate: LeftPadded, *, bf1
             total += float(model(**send_to_device(batch, model.device)).loss) * count
         tokens += count
     return total / tokens
+
+
+def train(
+    model: Any,
+    config: ColdStartConfig | AdapterConfig,
+    rows: Sequence[Row],
+    unseen: Sequence[Row],
+    tokenizer: PreTrainedTokenizerBase,
+    record: StageRecord,
+    *,
+    seed: int,
+    rows_at_once: int,
+    optimiser: Optimizer | None = None,
+) -> None:
+    """Trains ``model`` on ``rows``, each once, and measures progress on ``unseen``.
+
+    Args:
+        rows_at_once: rows whose gradients are computed at once.
+        optimiser: None means the trainer's own, AdamW for all weights.
+    """
+    steps, bf16 = config.steps, config.optimiser.bf16
+    log_every = max(1, min(10, steps // 4))
+    measure_every = max(log_every, min(250, steps // 4) // log_every * log_every)
+    collate, held_out = LeftPadded(int(tokenizer.pad_token_id)), Batched(unseen, EVAL_BATCH_SIZE)
+    arguments = TrainingArguments(
+        **common(config.optimiser, seed=seed, steps=steps, cpu=record.cpu),
+        output_dir=str(record.work),
+        per_device_train_batch_size=rows_at_once,
+        gradient_accumulation_steps=config.batch_size // rows_at_once,
+        train_sampling_strategy="sequential",
+        logging_steps=log_every,
+        logging_nan_inf_filter=False,  # it would show 0 for a loss that is not a number
+        save_steps=config.save_every,
+        dataloader_pin_memory=False,
+        label_names=["labels"],
+    )
+    trainer = SafeCheckpoints(
+        model=model,
+        args=arguments,
+        data_collator=collate,
+        train_dataset=Batched(rows, config.batch_size, seed),
+        optimizers=(optimiser, None),
+    )
+    without_console(trainer)
+
+    def details() -> dict[str, Any]:
+        step = trainer.state.global_step
+        due = step % measure_every == 0 or step == steps
+        return {"supervised_loss": mean_loss(model, held_out, collate, bf16=bf16)} if due else {}
+
+    trainer.add_callback(RecordCallback(record, details=details))
+    continue_training(trainer, record)
 
 
 FP32_ATTENTION = "fp32"

@@ -20,7 +20,7 @@ from conductor_core.rehearsal import (
     grade,
     rehearsal_specs,
 )
-from conductor_core.rehearsal.exact import Ending, endings, replayed_chance, second_round, success_chance
+from conductor_core.rehearsal.exact import Ending, endings, second_round, success_chance
 from conductor_core.rehearsal.skills import Branch
 from conductor_core.workflow.model import CONDUCTOR_AGENT, QUESTION, Step, Workflow
 
@@ -143,7 +143,7 @@ def test_a_replay_that_keeps_some_answers_succeeds_as_often_as_enumerated(number
     for later in range(fresh + 1, count):
         below |= {later} if below.intersection(workflow.reads(later)) else set()
     kept = [None if index in below else texts[index] for index in range(count)]
-    chance = replayed_chance(task, workflow, {index: branches[index] for index in range(count) if index not in below})
+    chance = success_chance(task, workflow, {index: branches[index] for index in range(count) if index not in below})
     right = sum(
         grade(task, replayed(task, workflow, [seed * count + index for index in range(count)], kept)[0][-1])
         for seed in range(seeds)
@@ -158,12 +158,12 @@ def test_a_replay_keeps_two_equal_wrong_answers_equal() -> None:
     )
     right, wrong = Branch(1.0, "solution", 0), Branch(1.0, "solution", 3)
     # Without the question in view it can only count: two wrong ones outvote a right one.
-    assert replayed_chance(task, workflow, {0: right, 1: wrong, 2: right}) == pytest.approx(1.0)
-    assert replayed_chance(task, workflow, {0: right, 1: wrong, 2: wrong._replace(answer=2)}) > 0.5
+    assert success_chance(task, workflow, {0: right, 1: wrong, 2: right}) == pytest.approx(1.0)
+    assert success_chance(task, workflow, {0: right, 1: wrong, 2: wrong._replace(answer=2)}) > 0.5
     judged = plan(
         *((SOLVE, name, []) for name in ("reasoner", "calculator", "scientist")), (INSTRUCTIONS[7], "coder", [0, 1, 2])
     )
-    assert replayed_chance(task, judged, {0: right, 1: wrong, 2: wrong}) < 0.5
+    assert success_chance(task, judged, {0: right, 1: wrong, 2: wrong}) < 0.5
 
 
 def test_a_replay_that_keeps_everything_is_what_was_recorded() -> None:
@@ -171,11 +171,11 @@ def test_a_replay_that_keeps_everything_is_what_was_recorded() -> None:
     ends = set()
     for seed in range(12):
         texts, branches = replayed(task, workflow, [seed, seed], [None, None])
-        chance = replayed_chance(task, workflow, dict(enumerate(branches)))
+        chance = success_chance(task, workflow, dict(enumerate(branches)))
         assert chance == grade(task, texts[-1])
         ends.add(chance)
     assert ends == {0.0, 1.0}
-    assert replayed_chance(task, workflow, {}) == pytest.approx(success_chance(task, workflow))
+    assert success_chance(task, workflow, {}) == pytest.approx(success_chance(task, workflow))
 
 
 _tasks = st.builds(generate, st.sampled_from(FAMILIES), st.sampled_from(DIFFICULTIES), st.integers(0, 10**6))

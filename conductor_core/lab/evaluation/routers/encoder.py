@@ -1,4 +1,4 @@
-"""Encodes text as vectors for the routers. Imports scikit-learn.
+"""Encodes text as vectors for the routers, and saves what is fitted. Imports scikit-learn and torch.
 
 The papers use pretrained sentence encoders (mDeBERTaV3, SentenceBERT). This module downloads nothing. Its encoder is
 TF-IDF over words and characters, reduced by a truncated SVD that is fitted on the training questions.
@@ -6,12 +6,14 @@ TF-IDF over words and characters, reduced by a truncated SVD that is fitted on t
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, get_origin, get_type_hints
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from pydantic_core import to_json
@@ -20,6 +22,7 @@ from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_matrix, hstack
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
+from torch import nn
 
 from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation.routers.workflows import ROUTER
@@ -191,3 +194,33 @@ class Fitted:
 def _fields(fitted: type[Fitted]) -> list[tuple[str, Any]]:
     hints = get_type_hints(fitted)
     return [(each.name, hints[each.name]) for each in fields(fitted)]
+
+
+# Modules of torch as numbers.
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+@contextmanager
+def reproducible(seed: int) -> Iterator[torch.Generator]:
+    """Sets one thread and the seed of torch, so that the same rows give the same router. Restores both afterwards."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield torch.default_generator
+    finally:
+        torch.set_num_threads(threads)
+
+
+def numbers_of(module: nn.Module) -> Arrays:
+    return {name: value.numpy() for name, value in module.state_dict().items()}
+
+
+def with_numbers(build: Callable[[], Module], numbers: Arrays) -> Module:
+    """Builds a module with these weights, in evaluation mode. Raises: RuntimeError if they are not its own."""
+    with reproducible(0):  # it is built with random weights, which must not change other draws
+        module = build()
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in numbers.items()})
+    return module.eval()

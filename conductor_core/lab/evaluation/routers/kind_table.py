@@ -4,7 +4,7 @@ This baseline is our own and in no paper. It shows how much of a score needs a l
 linear classifier (multinomial logistic regression over TF-IDF n-grams) maps the question to its kind (family and
 difficulty, as the training tasks name them), and a table holds the best plan found for each kind.
 
-A local search finds the plan of a kind among workflows of at most ``max_steps`` steps. Each step has a role of
+A local search finds the plan of a kind among workflows of at most four steps. Each step has a role of
 ``ROLES`` and a worker, and sees all earlier outputs or none. The search begins at the best single worker. A move gives
 a step another role, another worker or the other access list, adds a step at the end or before it, or removes one. The
 search makes the best move until none gains. A plan is worth its mean score on a few tasks of the kind, less a price per
@@ -37,20 +37,11 @@ class Call(NamedTuple):
 Plan = tuple[Call, ...]
 
 
-@dataclass(frozen=True)
-class KindTableConfig:
-    """Settings of the search and of the classifier.
-
-    Attributes:
-        cost_per_1k_tokens: cost in units of score, as in MasRouter.
-        tasks_per_kind: number of training tasks of a kind on which a plan is tried.
-        inverse_regularisation: C of the logistic regression.
-    """
-
-    max_steps: int = 4
-    cost_per_1k_tokens: float = 0.05
-    tasks_per_kind: int = 3
-    inverse_regularisation: float = 100.0
+MAX_STEPS = 4
+COST_PER_TOKEN = 0.05 / 1000
+"""In units of score, as in MasRouter."""
+TASKS_PER_KIND = 3
+"""Number of training tasks of a kind on which a plan is tried."""
 
 
 @dataclass(eq=False)
@@ -94,13 +85,11 @@ def fit(
     *,
     reward: Reward,
     seed: int,
-    config: KindTableConfig | None = None,
 ) -> KindTable:
     """Learns the kinds from all ``rows``, and searches each kind's plan by ``reward`` on its first tasks.
 
     Raises: BadInput if there are fewer than two kinds, or tasks without a named kind.
     """
-    config = config or KindTableConfig()
     check_rows(rows, agents)
     by_kind: dict[str, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
@@ -109,12 +98,12 @@ def fit(
         raise BadInput("kind-table needs training tasks of at least two kinds, each with its family or difficulty")
     kinds = sorted(by_kind)
     encoder = TfidfEncoder.fit([row.question for row in rows], size=None, digits=False, seed=seed)
-    weights, bias = _classifier(encoder, rows, kinds, config)
+    weights, bias = _classifier(encoder, rows, kinds)
     plans, alone = {}, {}
     for kind in kinds:
-        worth = _Worth(reward, by_kind[kind][: config.tasks_per_kind], config)
+        worth = _Worth(reward, by_kind[kind][:TASKS_PER_KIND])
         alone[kind] = tuple(sorted(agents, key=lambda agent: -worth((Call("solver", agent, False),))))
-        plans[kind] = best_plan(worth, alone[kind][0], agents, config.max_steps)
+        plans[kind] = best_plan(worth, alone[kind][0], agents)
     return KindTable(tuple(agents), encoder, tuple(kinds), weights, bias, plans, alone)
 
 
@@ -128,11 +117,11 @@ def workflow_of(plan: Plan) -> Workflow:
 
 
 def _classifier(
-    encoder: TfidfEncoder, rows: Sequence[TrainingRow], kinds: Sequence[str], config: KindTableConfig
+    encoder: TfidfEncoder, rows: Sequence[TrainingRow], kinds: Sequence[str]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     vectors = encoder.encode([row.question for row in rows])
     numbers = {kind: number for number, kind in enumerate(kinds)}
-    model = LogisticRegression(C=config.inverse_regularisation, max_iter=1000)
+    model = LogisticRegression(C=100.0, max_iter=1000)
     model.fit(vectors, [numbers[row.kind] for row in rows])
     weights, bias = model.coef_, model.intercept_
     if len(kinds) == 2:  # scikit-learn keeps one row for two classes
@@ -143,30 +132,29 @@ def _classifier(
 class _Worth:
     """Computes a plan's worth on the tasks of one kind: mean score less the price of its tokens. Keeps each result."""
 
-    def __init__(self, reward: Reward, tasks: Sequence[int], config: KindTableConfig) -> None:
-        self._reward, self._tasks, self._config = reward, tasks, config
+    def __init__(self, reward: Reward, tasks: Sequence[int]) -> None:
+        self._reward, self._tasks = reward, tasks
         self._known: dict[Plan, float] = {}
 
     def __call__(self, plan: Plan) -> float:
         if plan not in self._known:
             workflow = workflow_of(plan)
             asked = [self._reward(task, workflow) for task in self._tasks]
-            price = self._config.cost_per_1k_tokens / 1000
-            self._known[plan] = sum(score - price * tokens for score, tokens in asked) / len(asked)
+            self._known[plan] = sum(score - COST_PER_TOKEN * tokens for score, tokens in asked) / len(asked)
         return self._known[plan]
 
 
-def best_plan(worth: "_Worth", first: str, agents: Sequence[str], max_steps: int) -> Plan:
+def best_plan(worth: "_Worth", first: str, agents: Sequence[str]) -> Plan:
     """Searches from the worker ``first`` alone: makes the best move as long as one gains."""
     plan: Plan = (Call("solver", first, False),)
     while True:
-        best = max(moves(plan, agents, max_steps), key=worth)
+        best = max(moves(plan, agents), key=worth)
         if worth(best) <= worth(plan):
             return plan
         plan = best
 
 
-def moves(plan: Plan, agents: Sequence[str], max_steps: int) -> Iterator[Plan]:
+def moves(plan: Plan, agents: Sequence[str], max_steps: int = MAX_STEPS) -> Iterator[Plan]:
     for index, call in enumerate(plan):
         before, after = plan[:index], plan[index + 1 :]
         others = [Call(call.role, agent, call.reads) for agent in agents if agent != call.agent]

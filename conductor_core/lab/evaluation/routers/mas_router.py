@@ -30,8 +30,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from conductor_core.errors import BadInput
-from conductor_core.lab.evaluation.routers.encoder import Arrays, Fitted, TfidfEncoder
-from conductor_core.lab.evaluation.routers.training import numbers_of, reproducible, with_numbers
+from conductor_core.lab.evaluation.routers.encoder import (
+    Arrays,
+    Fitted,
+    TfidfEncoder,
+    numbers_of,
+    reproducible,
+    with_numbers,
+)
 from conductor_core.lab.evaluation.routers.workflows import (
     MODES,
     ROLES,

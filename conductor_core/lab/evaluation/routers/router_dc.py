@@ -30,8 +30,14 @@ from sklearn.cluster import KMeans
 from torch import Tensor, nn
 from torch.nn import functional
 
-from conductor_core.lab.evaluation.routers.encoder import Arrays, Fitted, TfidfEncoder
-from conductor_core.lab.evaluation.routers.training import numbers_of, reproducible, with_numbers
+from conductor_core.lab.evaluation.routers.encoder import (
+    Arrays,
+    Fitted,
+    TfidfEncoder,
+    numbers_of,
+    reproducible,
+    with_numbers,
+)
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow, ask, check_rows, known_indices
 from conductor_core.workflow.model import Workflow
 
@@ -39,34 +45,19 @@ _EMBEDDING_STD = 0.78
 """Standard deviation of the workers' embeddings before training, as in the paper's released code."""
 
 
-@dataclass(frozen=True)
-class RouterDCConfig:
-    """The paper's settings, and those of departure 1.
-
-    Attributes:
-        top_k, last_k: K+ and K-. negatives: H. sample_weight: lambda. features: length of the encoder's vectors.
-        hidden: length of E(x) and of the workers' embeddings.
-    """
-
-    top_k: int = 3
-    last_k: int = 3
-    negatives: int = 3
-    clusters: int = 5
-    sample_weight: float = 1.0
-    temperature: float = 1.0
-    steps: int = 1000
-    batch: int = 64
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.01
-    features: int = 128
-    hidden: int = 64
+# The paper's settings, and those of departure 1.
+TOP_K = LAST_K = NEGATIVES = 3
+CLUSTERS, STEPS, BATCH = 5, 1000, 64
+LEARNING_RATE, WEIGHT_DECAY = 1e-3, 0.01
+FEATURES, HIDDEN = 128, 64
+"""Lengths of the encoder's vectors, and of E(x) and the workers' embeddings."""
 
 
 def sample_llm_loss(similarity: Tensor, scores: Tensor, *, top_k: int, last_k: int) -> Tensor:
     """Returns equation 3: the sum of contrastive losses over a query's positives, as the mean over the batch.
 
     Args:
-        similarity: cos(E(x), k_t) / temperature, shape (queries, workers). scores: the same shape. Among equal scores
+        similarity: cos(E(x), k_t), shape (queries, workers). scores: the same shape. Among equal scores
             the earlier column is the better worker; the caller shuffles columns to break ties.
     """
     order = scores.argsort(dim=1, descending=True, stable=True)
@@ -103,10 +94,10 @@ def draw_pairs(clusters: Tensor, negatives: int) -> tuple[Tensor, Tensor]:
 class _Module(nn.Module):
     """The trained layer of E(x) above the frozen features, and the workers' embeddings."""
 
-    def __init__(self, features: int, hidden: int, agents: int) -> None:
+    def __init__(self, features: int, agents: int) -> None:
         super().__init__()
-        self.layer = nn.Linear(features, hidden)
-        self.agents = nn.Parameter(torch.randn(agents, hidden) * _EMBEDDING_STD)
+        self.layer = nn.Linear(features, HIDDEN)
+        self.agents = nn.Parameter(torch.randn(agents, HIDDEN) * _EMBEDDING_STD)
 
     def encode(self, features: Tensor) -> Tensor:
         """Returns vectors of length 1, shape (queries, hidden)."""
@@ -123,11 +114,10 @@ class RouterDC(Fitted):
     kind = "router_dc"
     encoder: TfidfEncoder
     numbers: Arrays
-    config: RouterDCConfig
 
     def __post_init__(self) -> None:
-        size, hidden, agents = self.encoder.size, self.config.hidden, len(self.agents)
-        self._module = with_numbers(lambda: _Module(size, hidden, agents), self.numbers)
+        size, agents = self.encoder.size, len(self.agents)
+        self._module = with_numbers(lambda: _Module(size, agents), self.numbers)
 
     def similarities(self, question: str) -> dict[str, float]:
         """Returns cos(E(question), k_t) for every worker on which it was fitted."""
@@ -144,45 +134,38 @@ class RouterDC(Fitted):
         )
 
 
-def fit(
-    rows: Sequence[TrainingRow],
-    agents: Sequence[str],
-    *,
-    seed: int,
-    config: RouterDCConfig | None = None,
-) -> RouterDC:
+def fit(rows: Sequence[TrainingRow], agents: Sequence[str], *, seed: int, steps: int = STEPS) -> RouterDC:
     """Trains on each row's question and scores. 500 rows take some seconds.
 
     Raises: BadInput if a row lacks an agent's score.
     """
     check_rows(rows, agents, scores=True)
-    config = config or RouterDCConfig()
     questions = [row.question for row in rows]
-    encoder = TfidfEncoder.fit(questions, size=config.features, digits=False, seed=seed)
+    encoder = TfidfEncoder.fit(questions, size=FEATURES, digits=False, seed=seed)
     vectors = encoder.encode(questions)
-    clusters = KMeans(min(config.clusters, len(np.unique(vectors, axis=0))), random_state=seed, n_init=4)
+    clusters = KMeans(min(CLUSTERS, len(np.unique(vectors, axis=0))), random_state=seed, n_init=4)
     scores = torch.tensor([[row.scores[agent] for agent in agents] for row in rows], dtype=torch.float32)
     with reproducible(seed):
-        module = _Module(encoder.size, config.hidden, len(agents))
-        _train(module, torch.from_numpy(vectors), scores, torch.from_numpy(clusters.fit_predict(vectors)), config)
-    return RouterDC(tuple(agents), encoder, numbers_of(module), config)
+        module = _Module(encoder.size, len(agents))
+        _train(module, torch.from_numpy(vectors), scores, torch.from_numpy(clusters.fit_predict(vectors)), steps)
+    return RouterDC(tuple(agents), encoder, numbers_of(module))
 
 
-def _train(module: _Module, vectors: Tensor, scores: Tensor, clusters: Tensor, config: RouterDCConfig) -> None:
+def _train(module: _Module, vectors: Tensor, scores: Tensor, clusters: Tensor, steps: int) -> None:
     agents = scores.shape[1]
     half = max(1, agents // 2)
-    top_k, last_k = min(config.top_k, half), min(config.last_k, half)
-    optimizer = torch.optim.AdamW(module.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
-    for _ in range(config.steps):
-        batch = torch.randint(len(vectors), (config.batch,))
+    top_k, last_k = min(TOP_K, half), min(LAST_K, half)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    for _ in range(steps):
+        batch = torch.randint(len(vectors), (BATCH,))
         encoded = module.encode(vectors[batch])
         columns = torch.randperm(agents)
-        similarity = module.similarity(encoded)[:, columns] / config.temperature
+        similarity = module.similarity(encoded)[:, columns]
         loss = sample_llm_loss(similarity, scores[batch][:, columns], top_k=top_k, last_k=last_k)
-        rows, others = draw_pairs(clusters[batch], config.negatives)
+        rows, others = draw_pairs(clusters[batch], NEGATIVES)
         if len(rows):
-            pairs = (encoded @ encoded.T)[rows].gather(1, others) / config.temperature
-            loss = loss + config.sample_weight * sample_sample_loss(pairs)
+            pairs = (encoded @ encoded.T)[rows].gather(1, others)
+            loss = loss + sample_sample_loss(pairs)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

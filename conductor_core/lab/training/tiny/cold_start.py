@@ -9,7 +9,6 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -20,24 +19,14 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen2Tokenizer,
-    TrainingArguments,
     set_seed,
 )
 
 from conductor_core.conductors.prompts import MARKERS
-from conductor_core.lab.training.config import ColdStartConfig, common
+from conductor_core.lab.training.config import ColdStartConfig
 from conductor_core.lab.training.corpus.plans import TrainingExample, examples
-from conductor_core.lab.training.folder import SafeCheckpoints
-from conductor_core.lab.training.recorder import RecordCallback, StageRecord, without_console
-from conductor_core.lab.training.supervised import (
-    EVAL_BATCH_SIZE,
-    Batched,
-    LeftPadded,
-    Row,
-    attend_in_fp32,
-    mean_loss,
-    token_ids,
-)
+from conductor_core.lab.training.recorder import StageRecord
+from conductor_core.lab.training.supervised import Row, attend_in_fp32, token_ids, train
 from conductor_core.workflow.model import QUESTION
 
 # The tokenizer.
@@ -165,40 +154,27 @@ def build_model(config: ColdStartConfig, tokenizer: Qwen2Tokenizer, seed: int) -
     return Qwen2ForCausalLM(Qwen2Config(**shape, **ends))
 
 
-def run(
-    config: ColdStartConfig, seed: int, work: Path, record: StageRecord, *, checkpoint: Path | None, cpu: bool
-) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer]:
-    """Trains, with checkpoints in ``work``. Returns the model in float32.
-
-    Args:
-        checkpoint: the one to continue from. The seed repeats corpus, tokenizer and order.
-    """
+def run(config: ColdStartConfig, seed: int, record: StageRecord) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer]:
+    """Trains, and returns the model in float32. The seed repeats corpus, tokenizer and order."""
     drawn = list(itertools.islice(examples(seed, config.best_of), config.examples))
     texts = (example.prompt + example.completion for example in drawn[: config.tokenizer_examples])
     tokenizer = train_tokenizer(texts, config.model.vocab_size)
     model = build_model(config, tokenizer, seed)
-    if config.optimiser.bf16 and cpu:
+    if config.optimiser.bf16 and record.cpu:
         attend_in_fp32(model)
     rows = example_rows(drawn, tokenizer, thought_only=config.thought_only, seed=seed)
-    held_out = list(itertools.islice(examples(HELD_OUT_SEED), HELD_OUT))
-    unseen = Batched(example_rows(held_out, tokenizer), EVAL_BATCH_SIZE)
-    collate, bf16 = LeftPadded(int(tokenizer.pad_token_id)), config.optimiser.bf16
-    trainer = SafeCheckpoints(
-        model=model,
-        args=_arguments(config, seed, work, cpu=cpu),
-        data_collator=collate,
-        train_dataset=Batched(rows, config.batch_size, seed),
-        optimizers=(optimiser_of(config, model), None),
+    unseen = example_rows(list(itertools.islice(examples(HELD_OUT_SEED), HELD_OUT)), tokenizer)
+    train(
+        model,
+        config,
+        rows,
+        unseen,
+        tokenizer,
+        record,
+        seed=seed,
+        rows_at_once=config.batch_size,
+        optimiser=optimiser_of(config, model),
     )
-    without_console(trainer)
-
-    def details() -> dict[str, Any]:
-        step, steps = trainer.state.global_step, config.steps
-        due = step % _often(250, steps) == 0 or step == steps
-        return {"supervised_loss": mean_loss(model, unseen, collate, bf16=bf16)} if due else {}
-
-    trainer.add_callback(RecordCallback(record, details=details))
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     model.set_attn_implementation("sdpa")
     return model, tokenizer
 
@@ -213,23 +189,4 @@ def optimiser_of(config: ColdStartConfig, model: Qwen2ForCausalLM) -> MuonWithAd
         rate=config.optimiser.learning_rate,
         weight_decay=config.optimiser.weight_decay,
         adam_beta2=config.optimiser.adam_beta2,
-    )
-
-
-def _often(most: int, steps: int) -> int:
-    """Returns an interval in steps: ``most``, or less in a short run, so that something happens several times."""
-    return max(1, min(most, steps // 4))
-
-
-def _arguments(config: ColdStartConfig, seed: int, work: Path, *, cpu: bool) -> TrainingArguments:
-    steps = config.steps
-    return TrainingArguments(
-        **common(config.optimiser, seed=seed, steps=steps, cpu=cpu),
-        output_dir=str(work),
-        per_device_train_batch_size=config.batch_size,
-        train_sampling_strategy="sequential",
-        logging_steps=_often(10, steps),
-        save_steps=config.save_every,
-        dataloader_pin_memory=False,
-        label_names=["labels"],
     )

@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -40,6 +39,7 @@ from conductor_core.lab.training.recorder import (
     Judged,
     RecordCallback,
     StageRecord,
+    continue_training,
     figures,
     trainer_figures,
     without_console,
@@ -245,7 +245,7 @@ class Stage:
 
     @property
     def iteration(self) -> int:
-        return int(self.trainer.state.global_step) // self.config.updates + 1
+        return int(self.trainer.state.global_step) + 1
 
     def dataset(self) -> Dataset:
         """Returns one row for each prompt, in the order of the iterations."""
@@ -276,10 +276,9 @@ class Stage:
     def reward(self, completions: list[str], number: list[int], **_: Any) -> list[float]:
         """Scores completions as TRL's reward function. ``number``: the number of each completion's situation."""
         began = time.monotonic()
-        rng = random.Random(f"{self.seed}/{self.record.stage}/{self.iteration}/reward")
         asked = [self.situations[each] for each in number]
         scored = [
-            score(situation, completion, self.config.reward, self._judge, rng)
+            score(situation, completion, self.config.step_cost, self._judge)
             for situation, completion in zip(asked, completions, strict=True)
         ]
         self._judged += [
@@ -336,9 +335,8 @@ class Stage:
             forbid=self._legal.mask(self._held_out, 1) if self._legal else None,
         )
         texts = self.tokenizer.batch_decode(found.completion_ids, skip_special_tokens=True)
-        rng = random.Random(0)
         scored = [
-            score(situation, text, self.config.reward, exact_worth, rng)
+            score(situation, text, self.config.step_cost, exact_worth)
             for situation, text in zip(self._held_out, texts, strict=True)
         ]
         tokens = [
@@ -369,8 +367,7 @@ class _Clock(TrainerCallback):
         self._stage = stage
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step % self._stage.config.updates == 0:
-            self._stage.begin()
+        self._stage.begin()
 
 
 def run(
@@ -378,61 +375,66 @@ def run(
     seed: int,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    work: Path,
     record: StageRecord,
     *,
-    checkpoint: Path | None,
-    cpu: bool,
     best_of: int = BEST_OF,
 ) -> PreTrainedModel:
-    """Trains ``model``, with checkpoints in ``work``. Returns it, in float32.
+    """Trains ``model`` and returns it, in float32.
+
+    The seed and the iteration's number repeat prompts, samples and guard.
 
     Args:
-        checkpoint: the one to continue from. The seed and the iteration's number repeat prompts, samples and guard.
         best_of: used for the guard's examples, see ``supervised_batches``.
     Raises: BadInput if the model is not a Qwen2 model.
     """
     if not isinstance(model, Qwen2ForCausalLM):
         raise BadInput(f"these stages are for Qwen2 models, not {model.config.model_type}")
     drawn = f"{seed}/{record.stage}"
-    if isinstance(config, RecursionConfig):
-        situations = recursion_situations(config, drawn, model, tokenizer, max_tokens=config.max_completion_tokens)
+    recursion = config if isinstance(config, RecursionConfig) else None
+    if recursion is not None:
+        situations = recursion_situations(recursion, drawn, model, tokenizer)
     else:
         situations = draw_situations(drawn, config.iterations * config.prompts, config.pool)
-    if config.optimiser.bf16 and cpu:
+    if config.optimiser.bf16 and record.cpu:
         attend_in_fp32(model)
-    judge = exact_worth
-    if isinstance(config, RecursionConfig):
-        judge = worth
-        if checkpoint is None:
-            teach(model, tokenizer, config, drawn, work, record)
+    if recursion is not None and record.checkpoint is None:
+        teach(model, tokenizer, recursion, drawn, record)
+    judge = exact_worth if recursion is None else worth
     stage = Stage(config, seed, situations, tokenizer, record, judge, best_of=best_of)
-    trainer = build_trainer(stage, model, work, cpu=cpu)
-    if checkpoint is None:
+    trainer = build_trainer(stage, model)
+    if record.checkpoint is None:
         stage.measure(0, model)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    continue_training(trainer, record)
     model.set_attn_implementation("sdpa")
     return model
 
 
-def build_trainer(stage: Stage, model: Qwen2ForCausalLM, work: Path, *, cpu: bool) -> ConductorTrainer:
-    config = stage.config
+def build_trainer(stage: Stage, model: Qwen2ForCausalLM) -> ConductorTrainer:
+    config, record = stage.config, stage.record
     guard = supervised_batches(config, stage.seed, stage.tokenizer, stage.best_of) if config.guard.weight else None
     trainer = ConductorTrainer(
         guard=guard,
         guard_weight=config.guard.weight,
         model=model,
-        args=arguments(config, stage.seed, work, cpu=cpu),
+        args=TrlConfig(
+            **training_config.grpo(config, seed=stage.seed, cpu=record.cpu),
+            output_dir=str(record.work),
+            activation_checkpointing=False,
+            per_device_train_batch_size=config.group,
+            gradient_accumulation_steps=config.prompts,
+            steps_per_generation=config.prompts,
+            dataloader_pin_memory=False,
+        ),
         reward_funcs=[stage.reward],
         train_dataset=stage.dataset(),
         processing_class=stage.tokenizer,
-        rollout_func=stage.rollout if config.rollout == "fast" else None,
+        rollout_func=stage.rollout,
     )
     stage.trainer = trainer
     without_console(trainer)
     trainer.add_callback(_Clock(stage))
     measure = partial(stage.measure, model=model)
-    trainer.add_callback(RecordCallback(stage.record, steps=config.updates, details=stage.details, after=measure))
+    trainer.add_callback(RecordCallback(record, details=stage.details, after=measure))
     return trainer
 
 
@@ -455,19 +457,7 @@ def supervised_batches(
         if isinstance(config, RecursionConfig):
             for at in range(round(config.guard_inner_share * guard.examples)):
                 rng = random.Random(f"{seed}/guard/{update}/{at}/inner")
-                drawn[at] = draw_inner_round(rng, config.pool, config.reward.step_cost)
+                drawn[at] = draw_inner_round(rng, config.pool, config.step_cost)
         return collate(example_rows(drawn, tokenizer))
 
     return batch
-
-
-def arguments(config: GrpoConfig, seed: int, work: Path, *, cpu: bool) -> TrlConfig:
-    return TrlConfig(
-        **training_config.grpo(config, seed=seed, cpu=cpu),
-        output_dir=str(work),
-        activation_checkpointing=False,
-        per_device_train_batch_size=config.group,
-        gradient_accumulation_steps=config.prompts,
-        steps_per_generation=config.prompts,
-        dataloader_pin_memory=False,
-    )

@@ -19,25 +19,22 @@ malformed.
 """
 
 import itertools
-import os
 import random
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
+from typing import Any
 
 import torch
-from accelerate.utils import send_to_device
-from torch import Tensor
-from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM, TrainerCallback, TrainingArguments
 
 from conductor_core.chat.messages import Message, ParentPlan
 from conductor_core.conductors.roles import ROLES
 from conductor_core.engine.prompts import expand
 from conductor_core.lab.records.training import Taught
-from conductor_core.lab.training.config import PoolDraw, RecursionConfig
+from conductor_core.lab.training.config import PoolDraw, RecursionConfig, common
 from conductor_core.lab.training.corpus.plans import (
     Plan,
     TrainingExample,
@@ -48,8 +45,8 @@ from conductor_core.lab.training.corpus.plans import (
 )
 from conductor_core.lab.training.corpus.tasks import CorpusTask, draw_task, rehearsal_task
 from conductor_core.lab.training.corpus.wording import choose, table
-from conductor_core.lab.training.folder import writing
-from conductor_core.lab.training.recorder import StageRecord, in_words
+from conductor_core.lab.training.folder import SafeCheckpoints, latest_checkpoint, step_of
+from conductor_core.lab.training.recorder import StageRecord, in_words, without_console
 from conductor_core.lab.training.supervised import LeftPadded
 from conductor_core.lab.training.tiny.cold_start import example_rows
 from conductor_core.lab.training.tiny.rollout import sample
@@ -90,7 +87,7 @@ def simulate(task: RehearsalTask, workflow: Workflow, seed: int) -> tuple[Reply,
             messages.append(Message(role="assistant", content=replies[earlier].text))
         messages.append(Message(role="user", content=expand(step.instruction, task.question)))
         text = workers[step.agent].respond(messages)
-        manner = workers[step.agent].manner(messages)
+        manner = workers[step.agent].drawn(messages).manner
         replies.append(Reply(text, manner, input_tokens(messages) + token_count(text)))
     return tuple(replies)
 
@@ -102,18 +99,18 @@ BATCH = 48
 
 
 def recursion_situations(
-    config: RecursionConfig, seed: str, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, *, max_tokens: int
+    config: RecursionConfig, seed: str, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase
 ) -> list[Situation]:
     """Returns the stage's prompts, which are the same for the same seed and weights."""
     count = config.iterations * config.prompts
     outer = [draw_situation(random.Random(f"{seed}/{at}"), config.pool, allow_recursion=True) for at in range(count)]
-    parents = _written(outer, seed, model, tokenizer, max_tokens)
+    parents = _written(outer, seed, model, tokenizer, config.max_completion_tokens)
     found = []
     for at, (situation, parent) in enumerate(zip(outer, parents, strict=True)):
         rng = random.Random(f"{seed}/{at}/inner")
         again = second_plan(situation, random.Random(f"{seed}/{at}/again"))
         inner = rng.random() < config.inner_share and (parent or again)
-        priced = replace(situation, again=again, step_cost=config.reward.step_cost)
+        priced = replace(situation, again=again, step_cost=config.step_cost)
         found.append(balanced_inner_situation(priced, recursive(inner, situation, rng), rng) if inner else priced)
     return found
 
@@ -276,7 +273,7 @@ def _draw_outer(rng: random.Random, pool: PoolDraw) -> tuple[CorpusTask, Situati
 
 
 # The lessons: real inner and outer rounds, each shown once before reinforcement learning. A kill loses at most a
-# twentieth of them. Model and optimiser are saved with each progress row, and the step's number repeats the examples.
+# twentieth of them.
 
 INNER_AT_ONCE, OUTER_AT_ONCE, CORPUS_AT_ONCE = 6, 2, 4
 """Numbers of examples in one supervised step. Inner rounds are more, because a model learns sooner whether to open a
@@ -285,7 +282,28 @@ the plans for those tasks unchanged, also for tasks with a wish for a way of wor
 AT_ONCE = INNER_AT_ONCE + OUTER_AT_ONCE
 REPORTS = 20
 """How often the progress of the lessons is recorded and saved."""
-_KEPT = "taught-*.pt"
+
+
+class _Report(TrainerCallback):
+    """Turns each log of the lessons into a ``Taught`` row and a line of progress."""
+
+    def __init__(self, record: StageRecord) -> None:
+        self._record = record
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._first, self._began = state.global_step, time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_log |= state.global_step == state.max_steps
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
+        if "loss" not in logs:
+            return  # the trainer's summary at its end
+        record, done = self._record, state.global_step
+        left_s = (time.monotonic() - self._began) / (done - self._first) * (state.max_steps - done)
+        loss, shown, planned = logs["loss"], done * AT_ONCE, state.max_steps * AT_ONCE
+        record.add(Taught(stage=record.stage, rounds=shown, planned=planned, seconds=record.seconds, loss=loss))
+        record.show(f"{record.stage}: shown {shown} of {planned} rounds · loss {loss:.3f} · {in_words(left_s)}")
 
 
 def teach(
@@ -293,50 +311,57 @@ def teach(
     tokenizer: PreTrainedTokenizerBase,
     config: RecursionConfig,
     seed: str,
-    work: Path,
     record: StageRecord,
 ) -> None:
-    """Shows ``config.taught`` inner and outer rounds once each, among examples of the corpus. Continues from what
-    ``work`` holds. Every outer round comes with its twin without recursion; otherwise plans learned to add the further
+    """Shows ``config.taught`` inner and outer rounds once each, among examples of the corpus. Continues from what was
+    shown before. Every outer round comes with its twin without recursion; otherwise plans learned to add the further
     step even if the prompt did not offer the Conductor.
 
     Raises: BadInput if record or folder cannot be written.
     """
     steps = config.taught // AT_ONCE
-    report_every, began = max(1, steps // REPORTS), time.monotonic()
-    collate, losses = LeftPadded(int(tokenizer.pad_token_id)), list[float]()
+    if not steps:
+        return
+    work, pad = record.work / _LESSONS, LeftPadded(int(tokenizer.pad_token_id))
     optimiser = torch.optim.AdamW(model.parameters(), lr=config.taught_learning_rate, betas=(0.9, 0.98))
-    first = _resumed_from(work, model, optimiser)
-    model.train()
-    for step in range(first, steps):
-        optimiser.param_groups[0]["lr"] = config.taught_learning_rate * min(1.0, (step + 1) / 5) * (1 - step / steps)
-        rows = example_rows(_lesson(f"{seed}/taught/{step}", config), tokenizer)
-        batch = send_to_device(collate(rows), model.device)
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=config.optimiser.bf16):
-            loss: Tensor = model(**batch).loss
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimiser.max_grad_norm)
-        optimiser.step()
-        optimiser.zero_grad()
-        losses.append(float(loss.detach()))
-        done = step + 1
-        if done % report_every == 0 or done == steps:
-            left_s = (time.monotonic() - began) / (done - first) * (steps - done)
-            mean, shown, planned = fmean(losses), done * AT_ONCE, steps * AT_ONCE
-            record.add(Taught(stage=record.stage, rounds=shown, planned=planned, seconds=record.seconds, loss=mean))
-            record.show(f"{record.stage}: shown {shown} of {planned} rounds · loss {mean:.3f} · {in_words(left_s)}")
-            _keep(work, done, model, optimiser)
-            losses.clear()
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda step: min(1.0, (step + 1) / 5) * max(0.0, 1 - step / steps)
+    )
+    arguments = TrainingArguments(
+        **common(config.optimiser, seed=0, steps=steps, cpu=record.cpu),
+        output_dir=str(work),
+        per_device_train_batch_size=1,
+        train_sampling_strategy="sequential",
+        logging_steps=max(1, steps // REPORTS),
+        save_steps=max(1, steps // REPORTS),
+        dataloader_pin_memory=False,
+        label_names=["labels"],
+    )
+    trainer = SafeCheckpoints(
+        model=model,
+        args=arguments,
+        data_collator=lambda step: pad(example_rows(_lesson(f"{seed}/taught/{step[0]}", config), tokenizer)),
+        train_dataset=range(steps),
+        optimizers=(optimiser, schedule),
+    )
+    without_console(trainer)
+    trainer.add_callback(_Report(record))
+    checkpoint = latest_checkpoint(work)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+
+_LESSONS = "lessons"
+"""Name of the folder of the lessons' checkpoints, in that of the stage's."""
 
 
 def taught_rounds(work: Path) -> int:
     """Returns how many rounds the model saved in ``work`` has been shown."""
-    kept = _latest(work)
-    return _step(kept) * AT_ONCE if kept else 0
+    kept = latest_checkpoint(work / _LESSONS)
+    return step_of(kept) * AT_ONCE if kept else 0
 
 
 def _lesson(seed: str, config: RecursionConfig) -> list[TrainingExample]:
-    step_cost = config.reward.step_cost
+    step_cost = config.step_cost
     drawn = [
         draw_inner_round(random.Random(f"{seed}/inner/{at}"), config.pool, step_cost) for at in range(INNER_AT_ONCE)
     ]
@@ -346,37 +371,3 @@ def _lesson(seed: str, config: RecursionConfig) -> list[TrainingExample]:
         others = (draw_example(random.Random(f"{seed}/corpus/{at}/{number}")) for number in itertools.count())
         drawn.append(next(each for each in others if each.task.rehearsal is None))
     return drawn
-
-
-def _keep(work: Path, step: int, model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer) -> None:
-    """Saves model and optimiser whole or not at all, and removes the earlier file only after that."""
-    path, new = work / _KEPT.replace("*", str(step)), work / "taught.new"
-    with writing(work):
-        work.mkdir(parents=True, exist_ok=True)
-        with new.open("wb") as file:
-            torch.save({"model": model.state_dict(), "optimiser": optimiser.state_dict()}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-        for earlier in work.glob(_KEPT):
-            if earlier != path:
-                earlier.unlink()
-
-
-def _resumed_from(work: Path, model: Qwen2ForCausalLM, optimiser: torch.optim.Optimizer) -> int:
-    """Loads the saved state into model and optimiser. Returns the step that comes next."""
-    kept = _latest(work)
-    if kept is None:
-        return 0
-    state = torch.load(kept, map_location=model.device, weights_only=True)
-    model.load_state_dict(state["model"])
-    optimiser.load_state_dict(state["optimiser"])
-    return _step(kept)
-
-
-def _latest(work: Path) -> Path | None:
-    return max(work.glob(_KEPT), key=_step, default=None)
-
-
-def _step(kept: Path) -> int:
-    return int(kept.stem.rpartition("-")[2])

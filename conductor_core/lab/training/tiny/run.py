@@ -13,17 +13,9 @@ from transformers.utils import logging as transformers_logging
 
 from conductor_core.conductors.roles import numbering
 from conductor_core.errors import BadInput
-from conductor_core.lab.records.training import Stage, Started
+from conductor_core.lab.records.training import Stage
 from conductor_core.lab.training.config import TrainingConfig
-from conductor_core.lab.training.folder import (
-    WEIGHTS,
-    begun_with,
-    held,
-    latest_checkpoint,
-    load,
-    save,
-    writing,
-)
+from conductor_core.lab.training.folder import WEIGHTS, begun_with, held, load, save
 from conductor_core.lab.training.recorder import Show, StageRecord, Trained, begin, end, machine, stages_until
 from conductor_core.lab.training.tiny import cold_start, grpo
 from conductor_core.lab.training.tiny.recursion import taught_rounds
@@ -60,7 +52,7 @@ def _train(
 ) -> Trained:
     begun = "" if stages[0] == "cold_start" else begun_with(start_from or config.base or "")
     agents = tuple(name for name in numbering(rehearsal_specs()) if name is not None)
-    begin(config, out, stages, begun, _same, resume, simulated=True, machine=machine(config), agents=agents)
+    begin(config, out, stages, begun, resume, simulated=True, machine=machine(config), agents=agents)
     for index, stage in enumerate(stages):
         folder = out / "stages" / stage
         if (folder / WEIGHTS).is_file():
@@ -85,38 +77,19 @@ def _stages(config: TrainingConfig, stop_after: Stage | None, start_from: str | 
     return stages
 
 
-def _same(started: Started, config: TrainingConfig) -> bool:
-    return dict(started.config) == config.model_dump(mode="json")
-
-
 def _run_stage(
     config: TrainingConfig, out: Path, before: tuple[Stage, ...], stage: Stage, start: str | None, show: Show
 ) -> None:
     """Trains one stage, from its last checkpoint if there is one, and writes its folder."""
-    work = out / "stages" / f"{stage}.checkpoints"
-    with writing(work):
-        work.mkdir(parents=True, exist_ok=True)
-    checkpoint = latest_checkpoint(work)
-    record = StageRecord(out, stage, config.iterations_of(stage), show)
-    steps = 1 if stage == "cold_start" else config.grpo_of(stage).updates
-    record.resume(before, checkpoint, steps=steps, rounds=taught_rounds(work))
     cpu = config.device == "cpu" or not torch.cuda.is_available()
+    record = StageRecord(out, stage, config.iterations_of(stage), show, cpu)
+    record.resume(before, rounds=taught_rounds(record.work))
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     if stage == "cold_start" and config.cold_start is not None:
-        model, tokenizer = cold_start.run(config.cold_start, config.seed, work, record, checkpoint=checkpoint, cpu=cpu)
+        model, tokenizer = cold_start.run(config.cold_start, config.seed, record)
     else:
         model, tokenizer = load(start or "")
-        model = grpo.run(
-            config.grpo_of(stage),
-            config.seed,
-            model,
-            tokenizer,
-            work,
-            record,
-            checkpoint=checkpoint,
-            cpu=cpu,
-            best_of=config.best_of,
-        )
+        model = grpo.run(config.grpo_of(stage), config.seed, model, tokenizer, record, best_of=config.best_of)
     save(model, tokenizer, out / "stages" / stage)
-    shutil.rmtree(work)
+    shutil.rmtree(record.work)

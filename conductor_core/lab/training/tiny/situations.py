@@ -9,7 +9,7 @@ from typing import NamedTuple
 from conductor_core.chat.messages import PlanRequest
 from conductor_core.conductors.prompts import short_prompt
 from conductor_core.conductors.roles import numbering
-from conductor_core.lab.training.config import HeldOutConfig, PoolDraw, Reward
+from conductor_core.lab.training.config import HeldOutConfig, PoolDraw
 from conductor_core.rehearsal import DIFFICULTIES, FAMILIES, RehearsalTask, generate, rehearsal_specs
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.rehearsal.skills import Manner
@@ -67,9 +67,7 @@ def draw_situation(
     task = task or draw_task(rng)
     workers = rehearsal_specs()
     if rng.random() >= pool.whole_share:
-        count = rng.randint(min(pool.least, len(workers) - 1), len(workers) - 1)
-        kept = sorted(rng.sample(range(len(workers)), count))
-        workers = tuple(workers[index] for index in kept)
+        workers = pool.part_of(workers, rng)
     most = pool.most_steps
     if most > 1 and rng.random() >= pool.full_steps_share:
         most = rng.randint(1, most - 1)
@@ -100,8 +98,8 @@ def held_out_situations(config: HeldOutConfig, most_steps: int) -> list[Situatio
 
 
 # The reward (arXiv 2512.04388, section 4). Departures: a plan must also be valid (an absent agent or a step too many
-# gives 0). The exact chance of a right answer can replace the draw, which is mostly noise at the batch sizes of a
-# laptop. Each step after the first may cost something.
+# gives 0). The exact chance of a right answer replaces the draw, which is mostly noise at the batch sizes of a laptop.
+# Each step after the first may cost something.
 
 
 class Worth(NamedTuple):
@@ -139,11 +137,9 @@ def read_plan(situation: Situation, completion: str) -> Workflow | None:
     ).workflow
 
 
-def score(situation: Situation, completion: str, config: Reward, judge: Judge, rng: random.Random) -> Scored:
-    """Scores one completion. ``rng`` is used only if the reward is sampled."""
+def score(situation: Situation, completion: str, step_cost: float, judge: Judge) -> Scored:
     workflow = read_plan(situation, completion)
     if workflow is None:
         return Scored(0.0)
     chance, paid = judge(situation, workflow)
-    right = chance if config.kind == "chance" else float(rng.random() < chance)
-    return Scored(0.5 + 0.5 * right - config.step_cost * paid, workflow, chance)
+    return Scored(0.5 + 0.5 * chance - step_cost * paid, workflow, chance)

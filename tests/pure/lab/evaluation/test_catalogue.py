@@ -1,10 +1,13 @@
 """Names of orchestrators, groups, and what is wrong with them."""
 
+from contextlib import AsyncExitStack
+
 import pytest
 
 from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation import orchestrators
-from tests.support.fakes import ScriptedWorker, pool_of, quick_settings
+from conductor_core.settings import Settings
+from tests.support.fakes import ScriptedConductor, ScriptedWorker, pool_of, quick_settings
 
 AGENTS = ("alpha", "beta")
 
@@ -59,15 +62,21 @@ def test_untrained_needs_a_conductor() -> None:
         orchestrators.conductor_refs(("untrained",), "tiny", None)
 
 
-async def test_a_conductor_is_opened_once_for_all_who_use_it() -> None:
+async def test_a_conductor_is_opened_once_for_all_who_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = pool_of(*(ScriptedWorker(name, params={"max_tokens": 9}) for name in AGENTS))
     names = orchestrators.expand("conductor,recursion,ablations,single,budget:alpha", AGENTS)
-    opened = orchestrators.open_orchestrators(
-        names, orchestrators.conductor_refs(names, "http://127.0.0.1:9/v1#m", None), pool, quick_settings()
-    )
-    assert tuple(each.name for each in opened.orchestrators) == names
-    assert len(opened.conductors) == 1
-    await opened.aclose()
+    refs = orchestrators.conductor_refs(names, "http://127.0.0.1:9/v1#m", None)
+    asked: list[str] = []
+
+    def opened(ref: str, settings: Settings) -> ScriptedConductor:
+        asked.append(ref)
+        return ScriptedConductor()
+
+    monkeypatch.setattr(orchestrators, "open_conductor", opened)
+    async with AsyncExitStack() as stack:
+        found = orchestrators.open_orchestrators(names, refs, pool, quick_settings(), stack)
+        assert tuple(each.name for each in found) == names
+    assert asked == ["http://127.0.0.1:9/v1#m"]
 
 
 def test_every_name_that_is_listed_can_be_given() -> None:

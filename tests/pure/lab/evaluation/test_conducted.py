@@ -9,11 +9,10 @@ from conductor_core.engine.runner import Engine
 from conductor_core.lab.evaluation.orchestrators import (
     ABLATIONS,
     UNIFORM,
-    Ablated,
-    Conducted,
     GivenTask,
-    Plans,
     Remembered,
+    ablated,
+    conducted,
 )
 from conductor_core.lab.evaluation.runner import outcome
 from conductor_core.run.values import Limits
@@ -46,7 +45,7 @@ def engine() -> Engine:
 
 async def test_without_recursion_the_conductor_is_not_offered_itself() -> None:
     conductor = ScriptedConductor(lists_of(PLAN, AGENTS))
-    attempt = await Conducted("conductor", conductor).attempt(asked(), engine().run)
+    attempt = await conducted("conductor", conductor).attempt(asked(), engine().run)
     assert attempt.trace.root.workflow == PLAN
     assert [request.allow_recursion for request in conductor.requests] == [False]
 
@@ -55,13 +54,13 @@ async def test_rounds_and_stops_of_a_recursion_are_counted() -> None:
     outer = workflow_of(("alpha", "Work on: {question}", ()), (CONDUCTOR_AGENT, "Go on.", (0,)))
     inner = workflow_of(("beta", "Again: {question}", ()), ("alpha", "Both.", "all"))
     went_on = ScriptedConductor(*(lists_of(each, (*AGENTS, CONDUCTOR_AGENT)) for each in (outer, inner)))
-    attempt = await Conducted("recursion", went_on, depth=1).attempt(asked(), engine().run)
+    attempt = await conducted("recursion", went_on, depth=1).attempt(asked(), engine().run)
     row = outcome("recursion", asked(), attempt, 1.0, subset=False)
     assert (row.rounds, row.stops, row.steps) == (2, 0, 3)
     stopped = ScriptedConductor(
         lists_of(outer, (*AGENTS, CONDUCTOR_AGENT)), "Done.\nmodel_id = []\nsubtasks = []\naccess_list = []"
     )
-    attempt = await Conducted("recursion", stopped, depth=1).attempt(asked(), engine().run)
+    attempt = await conducted("recursion", stopped, depth=1).attempt(asked(), engine().run)
     row = outcome("recursion", asked(), attempt, 1.0, subset=False)
     assert (row.rounds, row.stops, row.steps) == (1, 1, 1)
     assert row.tokens == 15
@@ -71,7 +70,7 @@ async def test_rounds_and_stops_of_a_recursion_are_counted() -> None:
 @pytest.mark.parametrize("name", list(ABLATIONS))
 async def test_an_ablation_is_an_edit_that_the_trace_shows(name: str) -> None:
     conductor = ScriptedConductor(lists_of(PLAN, AGENTS))
-    attempt = await Ablated(name, Plans(conductor), ABLATIONS[name]).attempt(asked(), engine().run)
+    attempt = await ablated(name, conductor, ABLATIONS[name]).attempt(asked(), engine().run)
     trace, (planned,) = attempt.trace, attempt.also
     assert trace.parent_run_id == planned.run_id
     assert trace.root.before_edit == PLAN
@@ -94,16 +93,16 @@ async def test_an_ablation_is_an_edit_that_the_trace_shows(name: str) -> None:
 
 async def test_a_plan_is_written_once_for_all_that_edit_it() -> None:
     conductor = ScriptedConductor(lists_of(PLAN, AGENTS))
-    plans, run = Plans(conductor), engine().run
-    ablated = [Ablated(name, plans, edit) for name, edit in ABLATIONS.items()]
-    attempts = await asyncio.gather(*(each.attempt(asked(), run) for each in ablated))
+    remembered, run = Remembered(conductor), engine().run
+    orchestrators = [ablated(name, remembered, edit) for name, edit in ABLATIONS.items()]
+    attempts = await asyncio.gather(*(each.attempt(asked(), run) for each in orchestrators))
     assert len(conductor.requests) == 1
-    assert len({attempt.also[0].run_id for attempt in attempts}) == 1
+    assert [attempt.trace.root.before_edit for attempt in attempts] == [PLAN] * len(ABLATIONS)
 
 
 async def test_without_a_plan_there_is_nothing_to_edit() -> None:
     conductor = ScriptedConductor("I would rather not.")
-    attempt = await Ablated("access-all", Plans(conductor), ABLATIONS["access-all"]).attempt(asked(), engine().run)
+    attempt = await ablated("access-all", conductor, ABLATIONS["access-all"]).attempt(asked(), engine().run)
     row = outcome("access-all", asked(), attempt, 0.0, subset=False)
     assert row.fault is not None
     assert row.fault.startswith("PlanRejected: ")
@@ -113,7 +112,7 @@ async def test_without_a_plan_there_is_nothing_to_edit() -> None:
 async def test_a_plan_that_names_an_absent_worker_is_counted() -> None:
     conductor = ScriptedConductor(lists_of(PLAN, AGENTS), lists_of(workflow_of(("alpha", "Do it.", ())), AGENTS))
     asking = asked(excluded=("beta",))
-    attempt = await Conducted("conductor", conductor).attempt(asking, engine().run)
+    attempt = await conducted("conductor", conductor).attempt(asking, engine().run)
     row = outcome("conductor", asking, attempt, 1.0, subset=True)
     assert (row.rejected_plans, row.absent_named, row.present) == (1, 1, ("alpha",))
 

@@ -15,14 +15,13 @@ from conductor_core.engine.runner import Engine
 from conductor_core.errors import BadInput, UnknownRun, WorkerRefused
 from conductor_core.grading.tasks import Suite
 from conductor_core.lab.evaluation import fitting
-from conductor_core.lab.evaluation.benchmarks import BENCHMARKS
 from conductor_core.lab.evaluation.fitting import TRIES, TeamReward, Tries, routed
-from conductor_core.lab.evaluation.orchestrators import GivenTask, Planned, single
+from conductor_core.lab.evaluation.orchestrators import GivenTask, Orchestrator, single
 from conductor_core.lab.evaluation.routers import mas_router, router_dc
 from conductor_core.lab.evaluation.routers.mas_router import MasRouterConfig
 from conductor_core.lab.evaluation.routers.workflows import TrainingRow
 from conductor_core.lab.evaluation.runner import Caps, Spending, Stopped, outcome
-from conductor_core.lab.evaluation.suites import load_suite
+from conductor_core.lab.evaluation.suites import BENCHMARKS, load_suite
 from conductor_core.lab.records.evaluation import OUTCOMES, LearnedFrom
 from conductor_core.rehearsal import recognise
 from conductor_core.rehearsal.exact import success_chance
@@ -173,7 +172,7 @@ async def test_no_router_learns_from_a_task_at_which_a_worker_failed(
 ) -> None:
     learned: list[tuple[TrainingRow, ...]] = []
 
-    def fit_one(name: str, kept: Path, rows: tuple[TrainingRow, ...], *_: object) -> Planned:
+    def fit_one(name: str, kept: Path, rows: tuple[TrainingRow, ...], *_: object) -> Orchestrator:
         learned.append(rows)
         return routed(name, _ToTheLast())
 

@@ -26,7 +26,7 @@ from conductor_core.errors import (
 )
 from conductor_core.grading.tasks import Graded, Task
 from conductor_core.lab.evaluation import runner
-from conductor_core.lab.evaluation.orchestrators import Conducted, Orchestrator, Planned, mixture
+from conductor_core.lab.evaluation.orchestrators import Orchestrator, conducted, mixture, planned
 from conductor_core.lab.evaluation.runner import Caps, Stopped, open_record, subsets, unfinished_costs
 from conductor_core.lab.records import append_lines, in_use
 from conductor_core.lab.records.evaluation import BEGUN, OUTCOMES, PLAN, Begun, Outcome, append, read_record
@@ -116,7 +116,7 @@ async def test_a_worker_s_failure_is_no_outcome_and_is_asked_again(tmp_path: Pat
 async def test_a_worker_that_is_down_stops_it_all(tmp_path: Path) -> None:
     """Whichever orchestrator needs it: tasks in a row are counted, not runs."""
     up, down = ScriptedWorker("up"), ScriptedWorker("down", lambda messages: WorkerFailed("no luck at :80, wait"))
-    orchestrators = [alone("up"), alone("down"), Planned("both", lambda asked: mixture(asked.specs, "up"))]
+    orchestrators = [alone("up"), alone("down"), planned("both", lambda asked: mixture(asked.specs, "up"))]
     many = [task(number) for number in range(9)]
     done, stopped = await run(tmp_path, up, down, tasks=many, asked=orchestrators, concurrency=1)
     assert [each.orchestrator for each in done] == ["single:up"] * 3
@@ -191,7 +191,7 @@ async def test_grading_keeps_no_other_run_waiting(tmp_path: Path, monkeypatch: p
 async def test_a_conductor_that_is_not_there_stops_it_all(tmp_path: Path) -> None:
     conductor = ScriptedConductor(ConductorUnavailable("no such server"))
     with pytest.raises(ConductorUnavailable, match="gone: no such server"):
-        await run(tmp_path, ScriptedWorker("alpha"), asked=[Conducted("gone", conductor)])
+        await run(tmp_path, ScriptedWorker("alpha"), asked=[conducted("gone", conductor)])
     assert not (tmp_path / OUTCOMES).exists()
 
 

@@ -20,6 +20,7 @@ from conductor_core.lab.records.training import read_record
 from conductor_core.lab.training import small
 from conductor_core.lab.training.config import AdapterConfig, Optimiser, TrainingConfig
 from conductor_core.lab.training.corpus.plans import examples
+from conductor_core.lab.training.folder import SafeCheckpoints
 from conductor_core.rehearsal.exact import success_chance
 from conductor_core.workers.pool import GgufWorker
 from conductor_core.workflow.model import Step, Workflow
@@ -111,9 +112,9 @@ def test_a_stopped_training_continues_to_the_same_adapter(
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as stopping:
-        begun = small.AdapterTrainer.train
+        begun = SafeCheckpoints.train
         stopping.setattr(
-            small.AdapterTrainer, "train", lambda self, **given: self.add_callback(Stops()) or begun(self, **given)
+            SafeCheckpoints, "train", lambda self, **given: self.add_callback(Stops()) or begun(self, **given)
         )
         with pytest.raises(KeyboardInterrupt):
             small.train(config(), tmp_path / "stopped", start_from=str(base))

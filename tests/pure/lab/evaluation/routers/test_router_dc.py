@@ -11,7 +11,6 @@ from conductor_core.errors import BadInput
 from conductor_core.lab.evaluation.orchestrators import SOLVE
 from conductor_core.lab.evaluation.routers.router_dc import (
     RouterDC,
-    RouterDCConfig,
     draw_pairs,
     fit,
     sample_llm_loss,
@@ -19,7 +18,8 @@ from conductor_core.lab.evaluation.routers.router_dc import (
 )
 from tests.support.routing import AGENTS, BEST, question, world
 
-QUICK = RouterDCConfig(steps=150)
+QUICK = 150
+"""Steps of a training."""
 KINDS, ROWS = world(160, seed=1)
 
 
@@ -71,7 +71,7 @@ def test_pairs_are_of_the_same_cluster_and_the_rest_of_others() -> None:
 
 
 def test_it_learns_which_worker_is_for_which_kind() -> None:
-    router = fit(ROWS, AGENTS, seed=0, config=QUICK)
+    router = fit(ROWS, AGENTS, seed=0, steps=QUICK)
     rng = Random(9)
     asked = [(kind, question(kind, rng)) for kind in BEST for _ in range(20)]
     routed = [router.route(text, AGENTS) for _, text in asked]
@@ -80,7 +80,7 @@ def test_it_learns_which_worker_is_for_which_kind() -> None:
 
 
 def test_workers_that_are_absent_are_not_routed_to() -> None:
-    router = fit(ROWS, AGENTS, seed=0, config=QUICK)
+    router = fit(ROWS, AGENTS, seed=0, steps=QUICK)
     for row, kind in zip(ROWS[:20], KINDS[:20], strict=True):
         rest = [agent for agent in AGENTS if agent != BEST[kind]]
         nearest = max(rest, key=router.similarities(row.question).__getitem__)
@@ -93,7 +93,7 @@ def test_the_same_seed_gives_the_same_router_and_leaves_other_draws_alone(tmp_pa
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    one, again, other = (fit(ROWS, AGENTS, seed=seed, config=replace(QUICK, steps=5)) for seed in (3, 3, 4))
+    one, again, other = (fit(ROWS, AGENTS, seed=seed, steps=5) for seed in (3, 3, 4))
     assert torch.equal(torch.rand(1), expected)
     assert one.similarities("Add 1 and 2.") == again.similarities("Add 1 and 2.")
     assert one.similarities("Add 1 and 2.") != other.similarities("Add 1 and 2.")
@@ -107,9 +107,9 @@ def test_the_same_seed_gives_the_same_router_and_leaves_other_draws_alone(tmp_pa
 
 
 def test_small_pools_and_few_rows_are_enough() -> None:
-    router = fit(ROWS[:2], AGENTS[:1], seed=0, config=replace(QUICK, steps=3))
+    router = fit(ROWS[:2], AGENTS[:1], seed=0, steps=3)
     assert router.route("Add 1 and 2.", AGENTS).steps[0].agent == "ann"
-    assert all(abs(value) < inf for value in fit(ROWS, AGENTS[:2], seed=0, config=QUICK).similarities("Add").values())
+    assert all(abs(value) < inf for value in fit(ROWS, AGENTS[:2], seed=0, steps=QUICK).similarities("Add").values())
 
 
 def test_what_cannot_be_fitted_on_is_named(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ from huggingface_hub import errors
 
 from conductor_core.errors import BadInput
 from conductor_core.grading.grade import grade
-from conductor_core.lab.evaluation import benchmarks
-from conductor_core.lab.evaluation.benchmarks import RowFault, contest_problem
-from conductor_core.lab.evaluation.suites import load_suite
+from conductor_core.lab.evaluation import suites
+from conductor_core.lab.evaluation.suites import RowFault, contest_problem, load_suite
 
 STDIO: Mapping[str, Any] = {
     "question_content": "Add two numbers.",
@@ -53,7 +52,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, lis
             from datasets import Dataset
 
             Dataset.from_list(rows).to_parquet(path)
-        monkeypatch.setattr(benchmarks, "_download", lambda name, source: path)
+        monkeypatch.setattr(suites, "_download", lambda name, source: path)
 
     return put
 
@@ -107,8 +106,8 @@ def test_each_benchmark_becomes_tasks(name: str, serve: Callable[[str, list[dict
 
 
 def test_every_benchmark_is_covered_and_pinned() -> None:
-    assert set(ROWS) == set(benchmarks.BENCHMARKS)
-    for benchmark in benchmarks.BENCHMARKS.values():
+    assert set(ROWS) == set(suites.BENCHMARKS)
+    for benchmark in suites.BENCHMARKS.values():
         assert "test" in benchmark.splits
         assert all(len(source.revision) == 40 for source in benchmark.splits.values())
 
@@ -140,7 +139,7 @@ def test_a_damaged_file_is_bad_input(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     path = tmp_path / "rows.parquet"
     path.write_bytes(b"not parquet")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setattr(benchmarks, "_download", lambda name, source: path)
+    monkeypatch.setattr(suites, "_download", lambda name, source: path)
     with pytest.raises(BadInput, match=r"rows\.parquet cannot be read"):
         load_suite("mmlu")
 

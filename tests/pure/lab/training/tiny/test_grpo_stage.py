@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from conductor_core.chat.messages import PlanRequest
 from conductor_core.errors import BadInput
 from conductor_core.lab.records.training import HeldOut, Sample, read_record
-from conductor_core.lab.training.config import GrpoConfig, HeldOutConfig, Optimiser, PoolDraw, Reward
+from conductor_core.lab.training.config import GrpoConfig, HeldOutConfig, Optimiser, PoolDraw
 from conductor_core.lab.training.recorder import StageRecord
 from conductor_core.lab.training.tiny import grpo
 from conductor_core.lab.training.tiny.grpo import Stage
@@ -53,12 +53,11 @@ def config(**changes: Any) -> GrpoConfig:
         "iterations": 4,
         "prompts": 2,
         "group": 2,
-        "updates": 3,
         "max_completion_tokens": 64,
         "temperature": 0.7,
         "sample_every": 3,
         "optimiser": Optimiser(learning_rate=1e-3, bf16=False),
-        "reward": Reward(step_cost=0.1),
+        "step_cost": 0.1,
         "pool": PoolDraw(most_steps=4),
         "held_out": HeldOutConfig(tasks=12, every=2, split="test"),
     }
@@ -105,13 +104,6 @@ class Sampled:
 
 def samples_in(folder: Path) -> list[Sample]:
     return [row for row in read_record(folder).rows if isinstance(row, Sample)]
-
-
-@pytest.mark.parametrize(("step", "iteration"), [(0, 1), (2, 1), (3, 2), (7, 3)])
-def test_an_iteration_is_as_many_steps_as_it_has_updates(tmp_path: Path, step: int, iteration: int) -> None:
-    stage = stage_of(tmp_path, config())
-    stage.trainer = FakeTrainer(step)  # type: ignore[assignment]
-    assert stage.iteration == iteration
 
 
 def test_rollouts_are_of_each_prompt_once_for_every_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,30 +232,12 @@ def test_an_iterations_time_is_split_among_rollouts_rewards_and_updates(
 def test_plans_are_kept_of_the_first_iteration_and_now_and_then(tmp_path: Path) -> None:
     stage = stage_of(tmp_path, config(prompts=6), [situation(number) for number in range(6)])
     written = [plan(ALONE, at) for at in range(5)] * 3
-    for step in (0, 3, 6, 9):  # iterations 1 to 4
+    for step in range(4):  # iterations 1 to 4
         stage.trainer = FakeTrainer(step)  # type: ignore[assignment]
         stage.reward(written[:12], [at // 2 for at in range(12)])
     kept = samples_in(tmp_path)
     assert [each.iteration for each in kept] == [1] * 4 + [3] * 4, "of four prompts, whatever there are"
     assert [each.completion for each in kept[:4]] == [written[0], written[2], written[4], written[6]]
-
-
-def test_a_sampled_reward_is_drawn_by_seed_stage_and_iteration(tmp_path: Path) -> None:
-    drawn = config(reward=Reward(kind="sampled"))
-
-    def rewards(seed: int, step: int) -> list[float]:
-        record = StageRecord(tmp_path, "grpo", 4, lambda _: None)
-        stage = Stage(drawn, seed, [situation(0)], toy_tokenizer(), record, lambda *_: Worth(0.5, 0))
-        stage.trainer = FakeTrainer(step)  # type: ignore[assignment]
-        return stage.reward([plan(ALONE, 2)] * 32, [0] * 32)
-
-    def by_hand(text: str) -> list[float]:
-        rng = random.Random(text)
-        return [1.0 if rng.random() < 0.5 else 0.5 for _ in range(32)]
-
-    assert rewards(5, 0) == by_hand("5/grpo/1/reward")
-    assert rewards(5, 3) == by_hand("5/grpo/2/reward")
-    assert rewards(6, 0) == by_hand("6/grpo/1/reward")
 
 
 def test_a_measurement_is_of_greedy_plans_for_the_held_out_tasks(
@@ -327,7 +301,7 @@ class Built:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stage: Any = None
-        self.arguments: Any = None
+        self.model: Any = None
         self.trainer = FakeTrainer()
         self.measured: list[Any] = []
         self.taught: list[Any] = []
@@ -335,8 +309,8 @@ class Built:
         monkeypatch.setattr(Stage, "measure", lambda _, iteration, model: self.measured.append((iteration, model)))
         monkeypatch.setattr(grpo, "teach", lambda *given: self.taught.append(given))
 
-    def __call__(self, stage: Stage, model: Any, work: Path, *, cpu: bool) -> FakeTrainer:
-        self.stage, self.arguments = stage, (model, work, cpu)
+    def __call__(self, stage: Stage, model: Any) -> FakeTrainer:
+        self.stage, self.model = stage, model
         return self.trainer
 
 
@@ -345,8 +319,8 @@ def test_a_stage_draws_its_prompts_by_its_seed_and_trains_from_the_start(
 ) -> None:
     built, settings, model = Built(monkeypatch), config(iterations=3), toy_model()
     record = StageRecord(tmp_path, "grpo", 3, lambda _: None)
-    tokenizer, work = toy_tokenizer(), tmp_path / "work"
-    trained = grpo.run(settings, 5, model, tokenizer, work, record, checkpoint=None, cpu=True, best_of=7)
+    tokenizer = toy_tokenizer()
+    trained = grpo.run(settings, 5, model, tokenizer, record, best_of=7)
     assert trained is model
     assert model.config._attn_implementation == "sdpa"
     stage = built.stage
@@ -356,7 +330,7 @@ def test_a_stage_draws_its_prompts_by_its_seed_and_trains_from_the_start(
     assert (stage.config, stage.seed, stage.record, stage.best_of) == (settings, 5, record, 7)
     assert stage.tokenizer is tokenizer
     assert stage._judge is exact_worth
-    assert built.arguments == (model, work, True)
+    assert built.model is model
     assert built.measured == [(0, model)]
     assert built.trainer.told == [None]
     assert built.taught == []
@@ -366,12 +340,11 @@ def test_a_stage_goes_on_from_a_checkpoint_without_a_first_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = Built(monkeypatch)
-    record = StageRecord(tmp_path, "grpo", 4, lambda _: None)
     at = tmp_path / "checkpoint-3"
-    grpo.run(config(), 5, toy_model(), toy_tokenizer(), tmp_path, record, checkpoint=at, cpu=False)
+    record = StageRecord(tmp_path, "grpo", 4, lambda _: None, cpu=False, checkpoint=at)
+    grpo.run(config(), 5, toy_model(), toy_tokenizer(), record)
     assert built.trainer.told == [str(at)]
     assert built.measured == []
-    assert built.arguments[2] is False
 
 
 @pytest.mark.parametrize("checkpoint", [None, "checkpoint-1"])
@@ -379,17 +352,17 @@ def test_the_recursion_stage_is_taught_first_and_judged_with_its_inner_rounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str | None
 ) -> None:
     built, settings, model = Built(monkeypatch), recursion_config(8), toy_model()
-    record = StageRecord(tmp_path, "recursion", 1, lambda _: None)
-    tokenizer, work = toy_tokenizer(), tmp_path / "work"
-    expected = recursion_situations(settings, "5/recursion", model, tokenizer, max_tokens=16)
     at = Path(checkpoint) if checkpoint else None
-    grpo.run(settings, 5, model, tokenizer, work, record, checkpoint=at, cpu=True, best_of=3)
+    record = StageRecord(tmp_path, "recursion", 1, lambda _: None, checkpoint=at)
+    tokenizer = toy_tokenizer()
+    expected = recursion_situations(settings, "5/recursion", model, tokenizer)
+    grpo.run(settings, 5, model, tokenizer, record, best_of=3)
     stage = built.stage
     assert [each.prompt for each in stage.situations] == [each.prompt for each in expected]
     assert stage._judge is worth
     assert (stage.config, stage.seed, stage.record, stage.best_of) == (settings, 5, record, 3)
     assert stage.tokenizer is tokenizer
-    taught = [] if checkpoint else [(model, tokenizer, settings, "5/recursion", work, record)]
+    taught = [] if checkpoint else [(model, tokenizer, settings, "5/recursion", record)]
     assert built.taught == taught
 
 
@@ -401,8 +374,8 @@ def test_lessons_of_bfloat16_on_a_processor_attend_in_float32(
     monkeypatch.setattr(grpo, "attend_in_fp32", attended.append)
     Built(monkeypatch)
     settings = recursion_config(8).model_copy(update={"optimiser": Optimiser(learning_rate=1e-3, bf16=bf16)})
-    model, record = toy_model(), StageRecord(tmp_path, "recursion", 1, lambda _: None)
-    grpo.run(settings, 5, model, toy_tokenizer(), tmp_path, record, checkpoint=None, cpu=cpu)
+    model, record = toy_model(), StageRecord(tmp_path, "recursion", 1, lambda _: None, cpu=cpu)
+    grpo.run(settings, 5, model, toy_tokenizer(), record)
     assert attended == [model] * wanted
 
 
@@ -411,4 +384,4 @@ def test_a_model_of_another_kind_is_refused_by_its_name(tmp_path: Path) -> None:
     other = LlamaForCausalLM(shape)
     record = StageRecord(tmp_path, "grpo", 1, lambda _: None)
     with pytest.raises(BadInput, match=r"^these stages are for Qwen2 models, not llama$"):
-        grpo.run(config(), 5, other, toy_tokenizer(), tmp_path, record, checkpoint=None, cpu=True)
+        grpo.run(config(), 5, other, toy_tokenizer(), record)

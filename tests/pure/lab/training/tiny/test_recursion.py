@@ -133,6 +133,6 @@ def test_the_stages_prompts_come_again_by_the_seed() -> None:
         pool=PoolDraw(whole_share=0.5),
         optimiser=Optimiser(learning_rate=1e-3),
     )
-    drawn = [recursion_situations(config, "7/recursion", toy_model(), toy_tokenizer(), max_tokens=16) for _ in range(2)]
+    drawn = [recursion_situations(config, "7/recursion", toy_model(), toy_tokenizer()) for _ in range(2)]
     assert len(drawn[0]) == 6
     assert [each.prompt for each in drawn[0]] == [each.prompt for each in drawn[1]]

@@ -1,12 +1,10 @@
 """What a plan is worth, by hand."""
 
-import random
 from collections.abc import Sequence
 
 import pytest
 
 from conductor_core.chat.messages import PlanRequest
-from conductor_core.lab.training.config import Reward
 from conductor_core.lab.training.tiny.situations import Scored, Situation, Worth, exact_worth, read_plan, score
 from conductor_core.rehearsal import generate, rehearsal_specs
 from conductor_core.rehearsal.exact import success_chance
@@ -26,10 +24,8 @@ def plan(*agents: int) -> str:
     return f"A thought.\nmodel_id = {list(agents)}\nsubtasks = [{words}]\naccess_list = [{access}]"
 
 
-def judged(completion: str, asked: Situation, config: Reward, chance: float = 0.6) -> Scored:
-    return score(
-        asked, completion, config, lambda _, workflow: Worth(chance, len(workflow.steps) - 1), random.Random(0)
-    )
+def judged(completion: str, asked: Situation, step_cost: float = 0.0) -> Scored:
+    return score(asked, completion, step_cost, lambda _, workflow: Worth(0.6, len(workflow.steps) - 1))
 
 
 @pytest.mark.parametrize(
@@ -38,21 +34,14 @@ def judged(completion: str, asked: Situation, config: Reward, chance: float = 0.
 )
 def test_what_cannot_be_used_is_worth_nothing(completion: str) -> None:
     """No plan, unequal lists, too many steps, an empty role, the Conductor itself where it is not offered."""
-    scored = judged(completion, situation(present=(1, 2, 3), most=2), Reward())
+    scored = judged(completion, situation(present=(1, 2, 3), most=2))
     assert scored == Scored(0.0)
 
 
 def test_the_exact_chance_is_half_of_the_reward_and_steps_cost() -> None:
-    assert judged(plan(1), situation(), Reward()).reward == pytest.approx(0.8)
-    assert judged(plan(1), situation(), Reward(step_cost=0.02)).reward == pytest.approx(0.8)
-    assert judged(plan(1, 2, 3), situation(), Reward(step_cost=0.02)).reward == pytest.approx(0.76)
-
-
-def test_a_sampled_reward_is_the_papers() -> None:
-    config, rng = Reward(kind="sampled"), random.Random(3)
-    rewards = [score(situation(), plan(1), config, lambda *_: Worth(0.25, 0), rng).reward for _ in range(2000)]
-    assert set(rewards) == {0.5, 1.0}
-    assert sum(rewards) / len(rewards) == pytest.approx(0.625, abs=0.015)
+    assert judged(plan(1), situation()).reward == pytest.approx(0.8)
+    assert judged(plan(1), situation(), 0.02).reward == pytest.approx(0.8)
+    assert judged(plan(1, 2, 3), situation(), 0.02).reward == pytest.approx(0.76)
 
 
 def test_ordinals_are_roles_and_keep_their_number_when_others_are_empty() -> None:
@@ -72,5 +61,5 @@ def test_the_worth_of_a_plan_is_the_rehearsal_worlds_exact_chance() -> None:
 
 
 def test_a_plan_without_steps_counts_only_in_an_inner_round() -> None:
-    assert judged("model_id = []\nsubtasks = []\naccess_list = []", situation(), Reward()).workflow is None
+    assert judged("model_id = []\nsubtasks = []\naccess_list = []", situation()).workflow is None
     assert isinstance(read_plan(situation(), plan(1)), Workflow)

@@ -18,7 +18,7 @@ def lessons(folder: Path, show: Callable[[str], None]) -> list[torch.Tensor]:
     folder.mkdir(exist_ok=True)
     model = toy_model(scale=1.0)
     record = StageRecord(folder, "recursion", 1, show)
-    teach(model, toy_tokenizer(), recursion_config(32), "5", folder / "work", record)
+    teach(model, toy_tokenizer(), recursion_config(32), "5", record)
     return list(model.parameters())
 
 
@@ -39,7 +39,7 @@ def test_lessons_lower_the_loss(tmp_path: Path) -> None:
 def test_no_lessons_change_nothing(tmp_path: Path) -> None:
     model = toy_model()
     before = [parameter.clone() for parameter in model.parameters()]
-    teach(model, toy_tokenizer(), recursion_config(0), "5", tmp_path, StageRecord(tmp_path, "recursion", 1, print))
+    teach(model, toy_tokenizer(), recursion_config(0), "5", StageRecord(tmp_path, "recursion", 1, print))
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
@@ -51,11 +51,12 @@ def test_lessons_that_were_stopped_go_on_to_the_same_weights_and_rows(tmp_path: 
             raise KeyboardInterrupt
 
     part = tmp_path / "part"
+    work = StageRecord(part, "recursion", 1, print).work
     with pytest.raises(KeyboardInterrupt):
         lessons(part, stop)
     assert len(read_record(part).taught()) == 3
-    assert taught_rounds(part / "work") == 16, "what was shown after it was kept is shown again"
-    drop_rows_after(part, (), "recursion", -1, rounds=taught_rounds(part / "work"))
+    assert taught_rounds(work) == 16, "what was shown after it was kept is shown again"
+    drop_rows_after(part, (), "recursion", -1, rounds=taught_rounds(work))
     said: list[str] = []
     again = lessons(part, said.append)
     assert [line.split(" · ")[0] for line in said] == [

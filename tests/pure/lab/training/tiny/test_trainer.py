@@ -49,7 +49,7 @@ def trainer_of(
     stage = Stage(settings, 5, situations(settings.prompts * settings.iterations), toy_tokenizer(), record)
     if rewards is not None:
         stage.reward = lambda completions, **_: rewards  # type: ignore[method-assign]
-    trainer = build_trainer(stage, model or toy_model(), folder, cpu=True)
+    trainer = build_trainer(stage, model or toy_model())
     model_of(trainer).train()
     trainer.current_gradient_accumulation_steps = settings.prompts
     return trainer
@@ -100,22 +100,22 @@ def reference_loss(
 
 
 def test_the_loss_and_its_gradient_are_those_of_a_reference(tmp_path: Path) -> None:
-    settings = config(entropy_bonus=0.03, clip=0.1)
+    settings = config(entropy_bonus=0.03)
     trainer = trainer_of(settings, tmp_path, rewards=REWARDS)
     part = trimmed(
         {name: value[:GROUP] if value.dim() else value for name, value in batch_of(trainer, settings).items()}
     )
-    # An old policy that differs by up to a fifth: some ratios are clipped, some are not.
-    moved = 0.2 * torch.randn(part["completion_ids"].shape, generator=torch.Generator().manual_seed(0))
+    # An old policy that differs by up to two fifths: some ratios are clipped, some are not.
+    moved = 0.4 * torch.randn(part["completion_ids"].shape, generator=torch.Generator().manual_seed(0))
     old = (part["sampling_per_token_logps"] + moved).detach()
     part["old_per_token_logps"] = old
     ratios = (-moved).exp()[part["completion_mask"].bool()]
-    assert 0.1 < ((ratios - 1).abs() > 0.1).float().mean() < 0.9
+    assert 0.1 < ((ratios - 1).abs() > 0.2).float().mean() < 0.9
     found = []
     model = model_of(trainer)
     for compute in (
         lambda: trainer.compute_loss(model, part) * settings.prompts,  # its share of an update of two groups
-        lambda: reference_loss(model, part, old, clip=0.1, bonus=0.03),
+        lambda: reference_loss(model, part, old, clip=0.2, bonus=0.03),
     ):
         model.zero_grad()
         loss = compute()  # type: ignore[no-untyped-call]
@@ -218,7 +218,7 @@ def test_a_two_armed_bandit_in_the_workflow_language_is_learned(tmp_path: Path) 
         return found
 
     stage.reward = watched  # type: ignore[method-assign]
-    trainer = build_trainer(stage, model, tmp_path, cpu=True)
+    trainer = build_trainer(stage, model)
     trainer.train()
     assert sum(rewards[:2]) / 2 < 0.8
     assert sum(rewards[-5:]) / 5 > 0.9
