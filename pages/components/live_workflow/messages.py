@@ -46,24 +46,17 @@ from storage import StoredEvent
 
 
 def network_data(layout: GraphLayout) -> dict[str, Any]:
-    """Returns the input of the page's graph: pyvis's nodes and edges, and the bands.
+    """Returns nodes, edges and bands of the page's graph.
 
     Of the places only the layers and the order within a layer count: the page sizes cards to its window, folds parallel
     steps and wraps rows (``arrange.js``, ``fold.js``).
     """
-    # Imported when a graph is drawn: it brings in networkx, IPython and Jinja, and the first paint waits for neither.
-    from pyvis.network import Network
-
-    network = Network(directed=True)
-    network.toggle_physics(False)
-    for node in layout.nodes:
-        name = label(node.path)
-        network.add_node(name, label=name, shape="custom", y=node.y, path=list(node.path), layer=node.layer)
-    for edge in layout.edges:
-        ends = label(edge.source), label(edge.target)
-        network.add_edge(*ends, id="-".join(ends))
-    nodes, edges, *_ = network.get_network_data()
-    return {"nodes": nodes, "edges": edges, "bands": [{"path": list(band.path)} for band in layout.bands]}
+    ends = [(label(edge.source), label(edge.target)) for edge in layout.edges]
+    return {
+        "nodes": [{"id": label(n.path), "path": list(n.path), "layer": n.layer, "y": n.y} for n in layout.nodes],
+        "edges": [{"id": f"{source}-{target}", "from": source, "to": target} for source, target in ends],
+        "bands": [{"path": list(band.path)} for band in layout.bands],
+    }
 
 
 @dataclass(frozen=True)
@@ -447,9 +440,8 @@ def _continues(earlier: MessageJson, later: MessageJson) -> bool:
 
 
 def _scalars(trace: RunTrace) -> MessageJson:
-    others = {"root", "pool", "task", "conductor", "limits", "last_at_ms", "approvals", "workflow", "overrides"}
-    others.add("listings")
-    return trace.model_dump(mode="json", exclude=others) | _of_steps(trace)
+    others = "root pool task conductor limits last_at_ms approvals workflow overrides listings"
+    return trace.model_dump(mode="json", exclude=set(others.split())) | _of_steps(trace)
 
 
 def _of_steps(trace: RunTrace) -> MessageJson:
@@ -465,7 +457,5 @@ def _of_steps(trace: RunTrace) -> MessageJson:
 def _listings(trace: RunTrace) -> MessageJson:
     """Returns what each tool server offered, without the forms of arguments."""
     slim = {"listing": {"tools": {"__all__": {"spec": {"parameters"}}}}}
-    return {
-        server: listed.model_dump(mode="json", include={"listing", "recorded"}, exclude=slim)
-        for server, listed in trace.listings.items()
-    }
+    how: dict[str, Any] = {"mode": "json", "include": {"listing", "recorded"}, "exclude": slim}
+    return {server: listed.model_dump(**how) for server, listed in trace.listings.items()}
