@@ -113,7 +113,8 @@ def _ways(trace: RunTrace) -> dict[str, tuple[str, str | None, str | None]]:
     if trace.status != "failed" or not may_run_here(trace):
         return {}
     found: dict[str, tuple[str, str | None, str | None]] = {}
-    if asks_conductor(trace.root.workflow) and _conductor(trace) != settings.SHIPPED:
+    own = trace.conductor is not None and trace.conductor.name == settings.SHIPPED
+    if asks_conductor(trace.root.workflow) and not own:
         found["way-conductor"] = "Plan with tiny", settings.SHIPPED, None
     files = (ref for ref in settings.offered_pools() if ref not in BUILT_IN_POOLS)
     if pool := next((ref for ref in files if Path(ref).stem != Path(trace.pool.name).stem), None):
@@ -147,10 +148,6 @@ def take_way_out(trace: RunTrace, way: str) -> None:
         open_run(run_id, trace.task)
 
 
-def _conductor(trace: RunTrace) -> str | None:
-    return None if trace.conductor is None else trace.conductor.name
-
-
 def request_again(trace: RunTrace, conductor: str | None = None, pool: str | None = None) -> RunRequest:
     if pool is None:
         request = resume_of(trace, *current().store.resumed_from(trace), door="page")
@@ -158,6 +155,6 @@ def request_again(trace: RunTrace, conductor: str | None = None, pool: str | Non
         needed = asks_conductor(request.workflow)
         return request.model_copy(update={"conductor": asked if needed else None})
     # The workers of another pool have other names: the Conductor plans anew.
-    asked = conductor or _conductor(trace) or settings.SHIPPED
+    asked = conductor or (trace.conductor.name if trace.conductor is not None else settings.SHIPPED)
     more = {"workflow": None, "overrides": RunRequest(task=trace.task).overrides, "conductor": asked, "pool": pool}
     return rerun_of(trace, door="page").model_copy(update=more)
