@@ -211,7 +211,7 @@ def _list(shown: list[table.Entry], *, filtered: bool) -> None:
 def _batch_head(batch_id: str) -> None:
     found = current().store.batches(limit=1, batch=batch_id)
     with across("batch-head"):
-        button("All runs", "all-runs", table.go_to_batch, None, icon="arrow_back")
+        button("All runs", "all-runs", table.go_to, "batch", None, icon="arrow_back")
         said = f"Unknown batch {inert(batch_id)}."
         for each in found:
             said = f"**▤ {inert(table.batch_name(table.Row(each), each))}** · {inert(table.counts(each))}"
@@ -220,7 +220,7 @@ def _batch_head(batch_id: str) -> None:
 
 def _conversation_head(begun: str) -> None:
     with across("conversation-head"):
-        button("All runs", "all-runs", table.go_to_conversation, None, icon="arrow_back")
+        button("All runs", "all-runs", table.go_to, "conversation", None, icon="arrow_back")
         newest = current().store.runs(limit=1, conversation=begun)
         count = sum(current().store.turn_numbers([run.run_id]).get(run.run_id, (1, 1))[1] for run in newest)
         st.markdown(f"**Conversation** of {plural(count, 'turn')} that began with run {inert(begun[:60])}")
