@@ -40,7 +40,8 @@ def show() -> None:
     arrive_first()
     run_id = places.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
-    stop = drive.arrive(trace if fault is None else None)
+    whole = trace if fault is None else None
+    stop = drive.arrive(whole)
     if trace is not None:
         viewed([trace.run_id], "run page")
     if trace is not None and PageDraft(trace.run_id).restore():
@@ -55,23 +56,24 @@ def show() -> None:
             typed = st.session_state.get(TASK, "").strip()
             first_screen.introduction(lambda: drive.tour_button(None, "secondary" if typed else "primary"))
         asks = stop is None and task_box(trace, None if first else drive.tour_button, own_plan=own_plan)
-        if trace is not None and fault is None:
+        if whole is not None:
             for key in (RERUN_ERROR, lineage.FAULT):
                 show_fault(key)
             if stop is None:
-                origin_notes(trace)
-                plan_choices(trace, _edit_plan)
-                again_results(trace)
+                origin_notes(whole)
+                plan_choices(whole, _edit_plan)
+                again_results(whole)
             else:
-                drive.tour_strip(stop, trace)  # in the task box's place
+                drive.tour_strip(stop, whole)  # in the task box's place
         if trace is None and fault is not None:
             damage(fault)
+    own = whole if stop is None else None  # a run of the tour has neither relatives nor a conversation to show
     if run_id is not None or not asks:
-        related = kin(trace, tree_words) if trace is not None and fault is None and stop is None else None
-        turns = conversation.turns(trace) if trace is not None and fault is None and stop is None else None
+        related = None if own is None else kin(own, tree_words)
+        turns = None if own is None else conversation.turns(own)
         _workspace(trace, readable=fault is None, opened=run_id is not None, first=first, related=related, turns=turns)
-    if trace is not None and fault is None and stop is None:
-        conversation.follow(trace)
+    if own is not None:
+        conversation.follow(own)
     plans_dialog()
     if trace is not None and fault is not None:
         damage(fault)
