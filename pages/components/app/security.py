@@ -114,6 +114,6 @@ def with_policy(app: ASGIApp) -> ASGIApp:
                 message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
             await send(message)
 
-        await app(scope, receive, send_with_policy)
+        await app(scope, receive, send_with_policy if scope["type"] == "http" else send)
 
     return answer

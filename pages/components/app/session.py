@@ -161,7 +161,7 @@ def one_line_start_fault(app: ASGIApp) -> ASGIApp:
                 message = {**message, "message": f"error: {fault}"}
             await send(message)
 
-        await app(scope, receive, send_line)
+        await app(scope, receive, send_line if scope["type"] == "lifespan" else send)
 
     return answer
 

@@ -1,7 +1,7 @@
 from collections.abc import Iterable
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from conductor_core.serving.guard import OwnPagesOnly
 from pages.components.app.security import CONTENT_SECURITY_POLICY, with_policy
@@ -16,7 +16,7 @@ async def _inner(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _call(
-    app: with_policy | OwnPagesOnly, kind: str, path: str, headers: Iterable[tuple[bytes, bytes]]
+    app: ASGIApp, kind: str, path: str, headers: Iterable[tuple[bytes, bytes]]
 ) -> list[Message]:
     sent: list[Message] = []
 
