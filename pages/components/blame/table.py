@@ -285,14 +285,11 @@ class _Drawing:
     def svg(self) -> tuple[Markup, int, float]:
         """Returns the document, its width and its height."""
         layout, cards = self._layout, self._cards
-        withheld = [
-            effect
-            for effect in sorted(
-                self._effects.values(), key=lambda each: each.effect
-            )  # no faint one crosses a strong one
-            if effect.change.kind == "granted"
-            and (cards.full or effect.change == self._chosen or effect.finding in STRONG)
-        ]
+        # No faint line crosses a strong one.
+        ordered = sorted(self._effects.values(), key=lambda effect: effect.effect)
+        withheld = [effect for effect in ordered if effect.change.kind == "granted"]
+        if not cards.full:
+            withheld = [each for each in withheld if each.change == self._chosen or each.finding in STRONG]
         parts = [self._withheld(effect) for effect in withheld]
         parts += [self._granted(edge) for edge in layout.edges]
         parts += [self._card(node) for node in layout.nodes]
