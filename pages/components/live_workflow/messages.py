@@ -135,7 +135,7 @@ def timeline(trace: RunTrace) -> dict[str, Any] | None:
     """Returns what the page draws of a run that is over: its bars, their critical path, its end; None: nothing."""
     if not trace.ended or not trace.steps or trace.plan_only:
         return None
-    bars = timeline_bars(trace)
+    bars = list(timeline_bars(trace))
     ends_ms = [bar.start_ms + bar.duration_ms for bar in bars if bar.start_ms is not None]
     return {
         "bars": [{**asdict(bar), "path": list(bar.path)} for bar in bars],
@@ -144,12 +144,9 @@ def timeline(trace: RunTrace) -> dict[str, Any] | None:
     }
 
 
-def timeline_bars(trace: RunTrace) -> list[Bar]:
-    """Returns each round's planning and its steps by number, with the rounds that steps opened below them."""
-    return list(_round_bars(trace.root, trace, critical=True))
-
-
-def _round_bars(round_: RoundTrace, trace: RunTrace, *, critical: bool) -> Iterator[Bar]:
+def timeline_bars(trace: RunTrace, opened: RoundTrace | None = None, *, critical: bool = True) -> Iterator[Bar]:
+    """Yields each round's planning and its steps by number, with the rounds that steps opened below them."""
+    round_ = opened or trace.root
     depth = len(round_.path)
     if round_.source == "conductor" and round_.duration_ms:
         start_ms, named = round_.started_ms or 0.0, f"{label(round_.path)} · plan" if round_.path else "plan"
@@ -165,7 +162,7 @@ def _round_bars(round_: RoundTrace, trace: RunTrace, *, critical: bool) -> Itera
         named, text = f"{label(step.path)} · {step.agent}", _text(mark, took, on_it)
         yield Bar(step.path, named, step.agent, depth, step.started_ms, duration_ms, on_it, text)
         if step.round is not None:
-            yield from _round_bars(step.round, trace, critical=step.index in on_path)
+            yield from timeline_bars(trace, step.round, critical=on_it)
 
 
 def _text(mark: str, took: str, critical: bool) -> str:
@@ -318,14 +315,12 @@ class LiveView:
         apply(trace, event)
         steps: list[StepTrace] = []
         rounds: list[RoundTrace] = []
-        if isinstance(event, _PlanChange):
+        if isinstance(event, _PlanChange | ev.PlanRetried):
             rounds = [trace.round_at(event.round)]
-            self._drafts.pop(event.round, None)
-            self._drafted.pop(event.round, None)
-            if not isinstance(event, ev.PlanStarted):
-                steps = rounds[0].steps
-        elif isinstance(event, ev.PlanRetried):
-            rounds = [trace.round_at(event.round)]
+            if isinstance(event, _PlanChange):
+                self._drafts.pop(event.round, None)
+                self._drafted.pop(event.round, None)
+                steps = [] if isinstance(event, ev.PlanStarted) else rounds[0].steps
         elif isinstance(event, ev.RecursionEntered | ev.RecursionLeft):
             rounds, steps = [trace.round_at(event.path)], [trace.step_at(event.path)]
         elif isinstance(event, ev.StepEvent):

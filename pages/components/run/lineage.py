@@ -141,10 +141,7 @@ def take_way_out(trace: RunTrace, way: str) -> None:
     _, conductor, pool = found
     with kept_fault(FAULT):  # the task again, with another Conductor or pool, which are then chosen
         run_id = start(request_again(trace, conductor, pool))
-        if pool is not None:
-            settings.use_pool(pool, conductor)
-        elif conductor is not None:
-            settings.use_conductor(conductor)
+        settings.use_pool(pool, conductor)
         open_run(run_id, trace.task)
 
 

@@ -87,8 +87,8 @@ def apply_choices_of(trace: RunTrace | None) -> None:
     else:
         pool = found
     run_settings.put(conductor, pool)
-    if found is not None:
-        run_settings.also_exclude(trace.pool.excluded)
+    if found is not None and trace.pool.excluded:
+        run_settings.leave_out(trace.pool.excluded, keep=False)
     of_pool = None if found is None else run_settings.policies_of_pool(found)
     own = Policies(  # None where the pool, if it is there, has the same by itself
         None if of_pool and of_pool.on_incomplete == trace.on_incomplete else trace.on_incomplete,

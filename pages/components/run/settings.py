@@ -310,9 +310,16 @@ def pool() -> str:
     return str(_now("pool"))
 
 
+def use_pool(ref: str | None, conductor_ref: str | None = None) -> None:
+    """Chooses a pool and a Conductor, and keeps that. None: the one that is chosen."""
+    for name, chosen in (("pool", ref), ("conductor", conductor_ref)):
+        if chosen is not None:
+            st.session_state[_key(name)] = chosen
+            _keep(name)
+
+
 def use_conductor(ref: str) -> None:
-    st.session_state[CONDUCTOR] = ref
-    _keep("conductor")
+    use_pool(None, ref)
 
 
 def was_proposed() -> bool:
@@ -323,26 +330,18 @@ def put_proposal_away(instead: str | None = None) -> None:
     """``instead``: the Conductor that was proposed, if the person takes it."""
     st.session_state[KEPT] = _kept().model_copy(update={"proposed": True})
     _write(proposed=True)
-    if instead is not None:
-        use_conductor(instead)
-
-
-def use_pool(ref: str, conductor_ref: str | None = None) -> None:
-    """``conductor_ref``: who plans for it; None: whoever is chosen."""
-    st.session_state[POOL] = ref
-    _keep("pool")
-    if conductor_ref is not None:
-        use_conductor(conductor_ref)
+    use_pool(None, instead)
 
 
 def excluded() -> list[str]:
     return list(st.session_state.get(f"excluded:{pool()}", _kept().excluded.get(pool(), ())))
 
 
-def leave_out(names: Sequence[str], out: bool = True) -> None:
+def leave_out(names: Sequence[str], out: bool = True, *, keep: bool = True) -> None:
     others = [each for each in excluded() if each not in names]
     st.session_state[f"excluded:{pool()}"] = [*others, *(names if out else ())]
-    _keep_excluded()
+    if keep:
+        _keep_excluded()
 
 
 def policies_of_pool(ref: str) -> Policies | None:
@@ -393,8 +392,7 @@ def _without_gone(found: Kept) -> Kept:
         choice: Choice[str] | None = getattr(found, name)
         if choice is not None and not is_there(ref := choice.chosen):
             short = ref if len(ref) <= _LONGEST_SAID else f"{ref[:_LONGEST_SAID]}…"
-            now = getattr(current().settings, name)
-            gone[name] = f"The {word} {short} is no longer available; {now} is selected."
+            gone[name] = f"The {word} {short} is no longer available; {_setting(name)} is selected."
     if gone:
         st.session_state[KEPT_ERROR] = " ".join(gone.values())
     return found.model_copy(update=dict.fromkeys(gone))
@@ -422,11 +420,6 @@ def pool_called(name: str) -> str | None:
 
 def put(conductor_ref: str, pool_ref: str) -> None:
     st.session_state[CONDUCTOR], st.session_state[POOL] = conductor_ref, pool_ref
-
-
-def also_exclude(names: Sequence[str]) -> None:
-    if more := [name for name in names if name not in excluded()]:
-        st.session_state[f"excluded:{pool()}"] = [*excluded(), *more]
 
 
 def _keep(name: str) -> None:
@@ -492,10 +485,9 @@ def expander(shown: PoolInfo | None = None, answering: str | None = None) -> Seq
         shown: the pool of the run on the page. If another is chosen, the label says that it is for the next run.
         answering: who plans and answers the next run instead of the chosen ones; None: they do.
     """
-    specs: Sequence[WorkerSpec] = ()
-    fault = ""
+    specs, fault = list[WorkerSpec](), ""
     try:
-        specs = read_specs(pool(), current().settings)
+        specs += read_specs(pool(), current().settings)
     except InspectorError as error:
         fault = str(error)
     key, label = f"settings-{st.session_state.get(_CLOSED, 0)}", inert(answering) if answering else _label(specs, shown)
@@ -551,13 +543,10 @@ def _choose_conductor() -> None:
         "Conductor",
         offered,
         index=offered.index(conductor()),
-        key=CONDUCTOR,
         accept_new_options=True,
-        on_change=_take_conductor,
-        args=(conductor(),),
         help="Your conductors files, and what this machine has and could have. You may also type a folder, a hub id, "
         "or URL#MODEL of an OpenAI-compatible server.",
-        persist_state="session",
+        **_field("conductor") | {"on_change": _take_conductor, "args": (conductor(),)},
     )
     st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
     st.page_link(places.MODELS, label="Models: memory, speed, downloads", icon=":material/neurology:")

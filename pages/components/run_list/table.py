@@ -186,14 +186,13 @@ def _answer(row: Row, run: RunSummary) -> Markup:
         return html(TEMPLATE, "mark", kind=f"mark {run.status}", said=f"{run_status(run.status)}{more}")
     if run.conclusion is None:
         return html(TEMPLATE, "muted", said=RUN_STATUSES[run.status][1])
-    before = ""
+    before, said = "", run.conclusion.text or "empty"
     if row.before is None or row.before.conclusion is None:
         before = "no answer →" if row.before is not None and not row.before.plan_only else ""
     elif not row.same:
         values = {run.conclusion.kind, row.before.conclusion.kind} <= {"value"}
         before = f"{row.before.conclusion.text} →" if values else "other words:"
     quiet = run.conclusion.kind in ("declined", "empty")
-    said = run.conclusion.text or "empty"
     return html(TEMPLATE, "answer", said=said, before=before, quiet=quiet, same=row.same is True)
 
 
@@ -210,11 +209,10 @@ def _marks(judgements: Sequence[Judgement]) -> list[str]:
 def judgement_mark(judgements: Sequence[Judgement]) -> Markup:
     """Draws in a sign what counts of a run: ✓ right, ✗ wrong, both where judges disagree, ✎ a note or a score alone."""
     kinds = _marks(judgements) or ["noted"]
-    said = [
-        f"{'' if each.path is None else f'step {label(each.path)}: '}{each.in_words}, {each.judge_in_words}"
-        + (f": {each.note}" if each.note else "")
-        for each in judgements
-    ]
+    said = []
+    for each in judgements:
+        about, note = "" if each.path is None else f"step {label(each.path)}: ", f": {each.note}" if each.note else ""
+        said.append(f"{about}{each.in_words}, {each.judge_in_words}{note}")
     return html(TEMPLATE, "judged", kinds=kinds, said="\n".join(said))
 
 
@@ -239,7 +237,6 @@ def _cost(entry: Entry) -> Markup:
 
 
 def by_whom(run: RunSummary) -> str:
-    """Returns the name of who started it; ``somebody`` in older records."""
     return run.caller.actor.short if run.caller.actor is not None else "somebody"
 
 
@@ -427,17 +424,17 @@ def _name(row: Row, opened: Opened | None, *, lone: bool, held: bool) -> None:
     if isinstance(run, BatchSummary):
         label = f"▤ {inert(batch_name(row, run))}"
         words = inert(f"Batch {run.batch_id}, {moment(run.created_at_utc)}, {plural(run.runs, 'run')}")
+        how: dict[str, Any] = {"width": "stretch", "help": words}
         if opened is not None:
-            query = {"batch": run.batch_id}
-            st.page_link(places.HISTORY, label=label, query_params=query, width="stretch", help=words)
+            st.page_link(places.HISTORY, label=label, query_params={"batch": run.batch_id}, **how)
         else:  # no page link: one to its own page would leave the browser's address as it was
-            text_button(label, f"open-batch-{run.batch_id}", go_to, "batch", run.batch_id, width="stretch", help=words)
+            text_button(label, f"open-batch-{run.batch_id}", go_to, "batch", run.batch_id, **how)
         return
-    label = f"{'⚑ ' if held else ''}{_label(row, run, lone=lone)}"
+    label, how = f"{'⚑ ' if held else ''}{_label(row, run, lone=lone)}", {"width": "stretch", "help": _more(run)}
     if opened is None:
-        st.page_link(places.RUN, label=label, query_params={"run": run.run_id}, width="stretch", help=_more(run))
+        st.page_link(places.RUN, label=label, query_params={"run": run.run_id}, **how)
     else:  # as above
-        text_button(label, f"{opened[0]}{run.run_id}", opened[1], run.run_id, width="stretch", help=_more(run))
+        text_button(label, f"{opened[0]}{run.run_id}", opened[1], run.run_id, **how)
 
 
 def _label(row: Row, run: RunSummary, *, lone: bool) -> str:
@@ -463,23 +460,18 @@ def _more(run: RunSummary) -> str:
     if run.damage:
         return inert(f"Run {run.run_id}") + "  \n" + inert(run.damage)
     word = ", says its file" if run.imported and not run.recorded else ""
-    lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.caller.in_words}{word}"]
-    if run.recorded:
-        lines.append("Recorded: it came with the program, and this database did not carry it out")
-    elif run.imported:
-        lines.append("Imported from a file: this database did not carry it out")
-    if run.imported_answers and not run.imported:
-        lines.append("Reuses answers of an imported run, which this database did not see")
-    if run.purpose:
-        lines.append(f"For: {run.purpose}{word}")
-    if run.batch_row is not None:
-        lines.append(f"Row {run.batch_row} of batch {run.batch_id}")
-    if run.parent_run_id:
-        lines.append(f"Re-run of {run.parent_run_id}")
-    lines.append(f"Conductor: {run.conductor or 'none'}; pool: {run.pool}; agents: {', '.join(run.agents) or 'none'}")
-    lines.append(f"{run.topology or 'no plan'}, {plural(run.steps, 'step')}, {run.usage.total_tokens:,} tokens")
-    if run.asked_for is not None:
-        lines.append(run.waits or "")
-    if run.error:
-        lines.append(run.error)
-    return inert("\0".join(lines)).replace("\0", "  \n")
+    came = "Imported from a file: this database did not carry it out" if run.imported else ""
+    reused = "Reuses answers of an imported run, which this database did not see" if run.imported_answers else ""
+    lines = [
+        f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.caller.in_words}{word}",
+        "Recorded: it came with the program, and this database did not carry it out" if run.recorded else came,
+        "" if run.imported else reused,
+        f"For: {run.purpose}{word}" if run.purpose else "",
+        "" if run.batch_row is None else f"Row {run.batch_row} of batch {run.batch_id}",
+        f"Re-run of {run.parent_run_id}" if run.parent_run_id else "",
+        f"Conductor: {run.conductor or 'none'}; pool: {run.pool}; agents: {', '.join(run.agents) or 'none'}",
+        f"{run.topology or 'no plan'}, {plural(run.steps, 'step')}, {run.usage.total_tokens:,} tokens",
+        (run.waits or "") if run.asked_for is not None else "",
+        run.error or "",
+    ]
+    return inert("\0".join(filter(None, lines))).replace("\0", "  \n")
