@@ -73,7 +73,7 @@ def test_steps_that_did_not_complete_say_so_in_words() -> None:
         ev.StepFailed(run_id=RUN, at_ms=50.0, path=(0,), error_code="X", error="x", partial="", duration_ms=30.0),
         *(ev.StepSkipped(run_id=RUN, at_ms=50.0, path=(index,), because=((0,),)) for index in (1, 2, 3)),
     ]
-    words = [bar.text for bar in X
+    words = [bar.text for bar in timeline_bars(fold(events))][1:]
     assert words == ["✕ failed · 0.0 s · critical path", *["⊘ skipped"] * 3]
 
 
