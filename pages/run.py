@@ -138,7 +138,11 @@ def _workspace(
     if editing is not None and plan_state is not None:
         workflow = plan_state.checked.workflow
         if left == "start" and not rebased and workflow is not None:
-            _start(trace, workflow, editing.draft)
+            if trace.ended:
+                origins, given = editing.draft.origins, _overrides(trace, workflow, editing.draft)
+                _begin(trace, rerun_of(trace, workflow, door="page", origins=origins, overrides=given), edited=True)
+            else:
+                _edit(trace, workflow, editing.draft.origins)
         if intent is not None and intent.kind == "export":
             export_dialog(editing, workflow)
             return
@@ -171,15 +175,6 @@ def _new_plan(plan: Editing) -> None:
         st.rerun()
     if intent is not None and intent.kind == "export":
         export_dialog(plan, workflow)
-
-
-def _start(trace: RunTrace, workflow: Workflow, draft: Draft) -> None:
-    if trace.ended:
-        given = _overrides(trace, workflow, draft)
-        request = rerun_of(trace, workflow, door="page", origins=draft.origins, overrides=given)
-        _begin(trace, request, edited=True)
-    else:
-        _edit(trace, workflow, draft.origins)
 
 
 def _editable(trace: RunTrace) -> bool:
@@ -230,9 +225,7 @@ def _editing(trace: RunTrace, sent: Sent | None) -> Editing | None:
         return None
     if sent is not None and sent.run_id == trace.run_id and applied().brings_more(sent):
         st.session_state[EDITING] = trace.run_id
-    if st.session_state.get(EDITING) != trace.run_id:
-        return None
-    return Editing.of_run(trace)
+    return Editing.of_run(trace) if st.session_state.get(EDITING) == trace.run_id else None
 
 
 def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
@@ -240,20 +233,18 @@ def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
         return
     if intent.kind == "blame":
         st.switch_page(places.BLAME, query_params={"run": trace.run_id})
-    if intent.kind in ("workers", "open-run"):
-        st.rerun()  # the page asks above who should answer, or shows that run
+    if intent.kind in ("workers", "open-run") or intent.kind.startswith("way-"):
+        st.rerun()  # the whole page asks who should answer, or shows that run or the settings
+    elif intent.kind == "edit" and not _editable(trace):
+        st.rerun()  # reads the run anew: it may have ended meanwhile
     elif intent.kind == "tree":
         tree_dialog(trace.run_id)
     elif intent.kind == "again" and intent.path:
         ask_again(trace, intent.path[0])
-    elif intent.kind.startswith("way-"):
-        st.rerun()  # its run, or the settings, are drawn by the whole page
-    elif intent.kind == "edit" and not _editable(trace):
-        st.rerun()  # reads the run anew: it may have ended meanwhile
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:
         if trace.root.workflow is None:
             _begin(trace, lineage.request_again(trace))
-        elif trace.status in ("planned", "completed") or trace.status in INCOMPLETE:
+        elif trace.status in ("planned", "completed", *INCOMPLETE):
             _begin(trace, rerun_of(trace, door="page"))
         else:
             _begin(trace, resume_of(trace, *current().store.resumed_from(trace), door="page"))

@@ -5,9 +5,10 @@ Python gives it a run's id and hears back what the person chose. Tokens never pa
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import streamlit as st
+from pydantic import TypeAdapter, ValidationError
 
 from conductor_core.run.values import Path
 
@@ -39,6 +40,9 @@ class Intent:
     run_id: str | None
     path: Path | None = None
     name: str = ""
+
+
+_READ = TypeAdapter(Intent)
 
 
 def live_workflow(
@@ -106,11 +110,7 @@ def changes_of(key: str) -> object:
 
 def _intent(value: Any) -> Intent | None:
     """Reads an intent; None for any other shape, which a browser might send."""
-    if not isinstance(value, dict) or value.get("kind") not in get_args(_Kind):
+    try:
+        return _READ.validate_python(value) if value else None
+    except ValidationError:
         return None
-    if not isinstance(value.get("run_id"), str | None):
-        return None
-    path, name = value.get("path"), value.get("name")
-    whole = isinstance(path, list) and all(isinstance(index, int) for index in path)
-    named = name if isinstance(name, str) else ""
-    return Intent(value["kind"], value["run_id"], tuple(path) if whole and path else None, named)

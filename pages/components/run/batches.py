@@ -384,7 +384,12 @@ def _choices(trace: RunTrace, step: int, own: str, specs: Sequence[WorkerSpec]) 
     """Raises: BadInput."""
     captions = ["Ends with its answer", "And all that its answer reaches"]
     extent: repeats.Extent = st.radio(
-        "What runs", _EXTENTS, format_func=_EXTENTS.__getitem__, captions=captions, horizontal=True, key="again-extent"
+        "What runs",
+        list(_EXTENTS),
+        format_func=_EXTENTS.__getitem__,
+        captions=captions,
+        horizontal=True,
+        key="again-extent",
     )
     left, right = st.columns([1, 2])
     times = left.number_input(
@@ -393,7 +398,7 @@ def _choices(trace: RunTrace, step: int, own: str, specs: Sequence[WorkerSpec]) 
     offered = dict.fromkeys([own, *(spec.name for spec in specs)])
     says = f"Several answer beside each other{', with the same seeds' if all(map(takes_seed, specs)) else ''}"
     agents = right.multiselect(
-        "Workers", offered, default=[own], key=f"again-agents-{step}", help=says, placeholder=f"{own}, as it was"
+        "Workers", list(offered), default=[own], key=f"again-agents-{step}", help=says, placeholder=f"{own}, as it was"
     )
     budget = left.number_input(
         "At most USD", min_value=0.0, value=trace.limits.max_usd, step=0.1, format="%.4f", key="again-usd",

@@ -407,7 +407,7 @@ def _who_plans(now: Asking, plan_only: Callable[[], None]) -> None:
         st.html(_html("who_plans"), width="content")
         with st.container(key="who-plans-choice"):
             st.radio(
-                "Who plans?", offered, format_func=offered.__getitem__, key=f"{PLANNER}-{now.chosen.id}",
+                "Who plans?", list(offered), format_func=offered.__getitem__, key=f"{PLANNER}-{now.chosen.id}",
                 horizontal=True, label_visibility="collapsed",
             )  # fmt: skip
         button("See the plan first", "see-plan", plan_only)
