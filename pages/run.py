@@ -20,7 +20,7 @@ from pages.components.app.session import current, viewed
 from pages.components.app.widgets import damage, fault_box, kept_fault, notes, show_fault
 from pages.components.compare.page import tree_dialog, tree_words
 from pages.components.live_workflow.component import Intent, changes_of, intent_of, live_workflow
-from pages.components.run import conversation, draft, lineage, new_plan, settings, who_answers
+from pages.components.run import draft, lineage, new_plan, settings, who_answers
 from pages.components.run.batches import again_dialog, again_results, ask_again, plan_choices
 from pages.components.run.draft import Draft, Sent
 from pages.components.run.draft_store import PageDraft, offered
@@ -70,10 +70,10 @@ def show() -> None:
     own = whole if stop is None else None  # a run of the tour has neither relatives nor a conversation to show
     if run_id is not None or not asks:
         related = None if own is None else kin(own, tree_words)
-        turns = None if own is None else conversation.turns(own)
+        turns = None if own is None else lineage.turns(own)
         _workspace(trace, readable=fault is None, opened=run_id is not None, first=first, related=related, turns=turns)
     if own is not None:
-        conversation.follow(own)
+        lineage.follow(own)
     plans_dialog()
     if trace is not None and fault is not None:
         damage(fault)
@@ -92,7 +92,7 @@ def _workspace(
     """Draws the run or the plan, and what is edited of it. An edit draws this fragment and nothing else of the page.
 
     ``opened``: whether the address names a run. ``first``: whether this is the first screen. ``related``: see ``kin``.
-    ``turns``: see ``conversation``.
+    ``turns``: see ``lineage``.
     """
     plan = None if opened else new_plan.editing()
     if plan is not None:
