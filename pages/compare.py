@@ -29,7 +29,7 @@ def show() -> None:
     if of_rounds:
         _rounds(of_rounds, places.read(page.PARAMETER))
         return
-    runs = {name: places.read(name) for name in page.NAMES}
+    runs = {name: places.read(name) for name in page.SIDES}
     more = [run_id for run_id in (places.read("more") or "").split(",") if run_id]
     faults: list[InspectorError | str] = []
     traces = {name: _read(run_id, faults) if run_id else None for name, run_id in runs.items()}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import streamlit as st
 
@@ -57,8 +57,6 @@ _PURPOSES = {
     JUDGE_PURPOSE: "judges of shadows",
 }
 _ANY = ""  # no status of a run; None would look as if nothing were chosen
-
-
 _JUDGED: dict[str, str] = {
     _ANY: "any judgement",
     "right": "✓ right",
@@ -68,17 +66,28 @@ _JUDGED: dict[str, str] = {
 }
 
 
-def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
+class _Filters(NamedTuple):
+    """What the rows are chosen by. None: any."""
+
+    search: str | None
+    status: str | None
+    batch: str | None
+    conversation: str | None
+    purpose: str | None
+    judged: Judged | None
+
+
+def _filters(totals: Totals | None) -> None:
     options = [_ANY, *RUN_STATUSES]
     for key in (STATUS, JUDGED):
         st.session_state[key] = st.session_state.get(key) or _ANY
     with across("history-filters"):
         st.title("History", anchor=False, width="content")
-        search = search_field("history-search", on_change=_first_page)
+        search_field("history-search", on_change=_first_page)
         words = worded(STATUS, {each: _status_label(each, totals) for each in options})
         if _has_beside():
             select("Runs", [*_PURPOSES], PURPOSE, format_func=_PURPOSES.__getitem__, width=150, on_change=_first_page)
-        status = select("Status", options, STATUS, format_func=words, width=190, on_change=_first_page)
+        select("Status", options, STATUS, format_func=words, width=190, on_change=_first_page)
         words = worded(JUDGED, _judged_words())
         select("Judgement", list(_JUDGED), JUDGED, format_func=words, width=165, on_change=_first_page)
         st.date_input(
@@ -87,7 +96,6 @@ def _filters(totals: Totals | None) -> tuple[str | None, str | None]:
         )  # fmt: skip
         segments("Order", [BY_TASK, BY_TIME], ORDER, default=BY_TASK, required=True)
         st.toggle("Select", key="history-select")
-    return search or None, status or None
 
 
 def _has_beside() -> bool:
@@ -121,22 +129,16 @@ def _judged() -> Judged | None:
     return next((each for each in get_args(Judged) if each == chosen_one), None)
 
 
-def _only_waiting() -> None:
-    _first_page()
-    st.session_state[STATUS] = "waiting"
-
-
-def _first_page() -> None:
+def _first_page(status: str | None = None) -> None:
     st.session_state[CURSORS], st.session_state[DAY] = [], None
+    if status is not None:
+        st.session_state[STATUS] = status
 
 
 def _jump() -> None:
     day: date | None = st.session_state[DAY]
-    if day is None:
-        _first_page()
-        return
     with fault_shown():
-        st.session_state[CURSORS] = [current().store.cursor_at(end_of(day))]
+        st.session_state[CURSORS] = [] if day is None else [current().store.cursor_at(end_of(day))]
 
 
 def _summary(totals: Totals, status: str | None) -> str:
@@ -169,9 +171,7 @@ def _newer() -> None:
         st.session_state[DAY] = None
 
 
-def _rows(
-    search: str | None, status: str | None, batch: str | None, conversation: str | None, purpose: str | None
-) -> list[table.Entry]:
+def _rows(by: _Filters) -> list[table.Entry]:
     """Returns the rows of the page and the first of the next. Runs of batches stand alone if anything is chosen.
 
     Replays never do, unless their blame was opened, and runs of clients' traffic only if they are asked for: a hundred
@@ -179,15 +179,10 @@ def _rows(
     """
     cursors: list[int] = st.session_state[CURSORS]
     before, limit, store = cursors[-1] if cursors else None, PAGE_ROWS + 1, current().store
-    judged = _judged()
-    replays = (REPLAY_PURPOSE,) if batch is None else ()
-    beside = () if batch or conversation or purpose else BESIDE_PURPOSES
-    if search or status or batch or conversation or purpose or judged:
-        found_runs = store.runs(
-            limit, before, search, status, batch=batch, without=(*replays, *beside), answers=True,
-            conversation=conversation, purpose=purpose, judged=judged,
-        )  # fmt: skip
-        return [*found_runs]
+    replays = (REPLAY_PURPOSE,) if by.batch is None else ()
+    beside = () if by.batch or by.conversation or by.purpose else BESIDE_PURPOSES
+    if any(by):
+        return [*store.runs(limit, before, without=(*replays, *beside), answers=True, **by._asdict())]
     found: list[table.Entry] = [*store.runs(limit=limit, before=before, alone=True, without=beside, answers=True)]
     if store.fault is None:  # a damaged file lists only what can be read of its runs
         found += store.batches(limit=limit, before=before)
@@ -211,7 +206,7 @@ def _list(shown: list[table.Entry], *, filtered: bool) -> None:
 def _batch_head(batch_id: str) -> None:
     found = current().store.batches(limit=1, batch=batch_id)
     with across("batch-head"):
-        button("All runs", "all-runs", table.go_to_batch, None, icon="arrow_back")
+        button("All runs", "all-runs", table.go_to, "batch", None, icon="arrow_back")
         said = f"Unknown batch {inert(batch_id)}."
         for each in found:
             said = f"**▤ {inert(table.batch_name(table.Row(each), each))}** · {inert(table.counts(each))}"
@@ -220,7 +215,7 @@ def _batch_head(batch_id: str) -> None:
 
 def _conversation_head(begun: str) -> None:
     with across("conversation-head"):
-        button("All runs", "all-runs", table.go_to_conversation, None, icon="arrow_back")
+        button("All runs", "all-runs", table.go_to, "conversation", None, icon="arrow_back")
         newest = current().store.runs(limit=1, conversation=begun)
         count = sum(current().store.turn_numbers([run.run_id]).get(run.run_id, (1, 1))[1] for run in newest)
         st.markdown(f"**Conversation** of {plural(count, 'turn')} that began with run {inert(begun[:60])}")
@@ -242,41 +237,37 @@ def show() -> None:
     typed = str(st.session_state.get("history-search") or "").strip() or None
     with suppress(StoreError):  # the list itself says what is wrong
         totals = current().store.totals(typed, batch, chosen(STATUS) or None, _judged(), chosen(PURPOSE) or None)
-    search, status = _filters(totals)
-    purpose = (chosen(PURPOSE) or None) if batch is None and conversation is None else None
+    _filters(totals)
+    purpose = chosen(PURPOSE) if batch is None and conversation is None else None
+    by = _Filters(typed, chosen(STATUS) or None, batch, conversation, purpose or None, _judged())
     # Leads to the runs that wait for an approval, if there are any and the list shows others, too.
-    if count := 0 if totals is None or status is not None else _approvals():
-        label = f"‖ {plural(count, 'run')} wait{'s' if count == 1 else ''} for an approval"
-        button(label, "show-waiting", _only_waiting)
+    waiting = 0
+    with suppress(StoreError):
+        waiting = 0 if totals is None or by.status is not None else current().store.waiting_approvals()
+    if waiting:
+        label = f"‖ {plural(waiting, 'run')} wait{'s' if waiting == 1 else ''} for an approval"
+        button(label, "show-waiting", _first_page, "waiting")
     with fault_shown():
         if batch is not None:
             _batch_head(batch)
         elif conversation is not None:
             _conversation_head(conversation)
-        rows = _rows(search, status, batch, conversation, purpose)
+        rows = _rows(by)
         shown = rows[:PAGE_ROWS]
-        runs = [row for row in shown if isinstance(row, RunSummary)]
-        notes(runs)
+        notes([row for row in shown if isinstance(row, RunSummary)])
         history_selection.show_outcome()
         if not rows:
-            filtered = search or status or batch or conversation or purpose or _judged() or st.session_state[CURSORS]
-            _empty(filtered=bool(filtered))
+            _empty(filtered=any(by) or bool(st.session_state[CURSORS]))
         else:
             if totals is not None and conversation is None:
-                st.caption(_summary(totals, status))
-            _list(shown, filtered=bool(search or status or batch or conversation or purpose or _judged()))
+                st.caption(_summary(totals, by.status))
+            _list(shown, filtered=any(by))
             _paging(shown[-1].sequence, more=len(rows) > PAGE_ROWS)
         if current().store.fault is None:
             history_selection.record()
         # Rows stay under the mouse while the person picks some.
         if newest is not None and not st.session_state.get("history-select"):
             rerun_when(lambda: _newest() not in (None, newest), FOLLOWED_S)
-
-
-def _approvals() -> int:
-    with suppress(StoreError):  # the list itself says what is wrong
-        return current().store.waiting_approvals()
-    return 0
 
 
 def _newest() -> int | None:

@@ -20,7 +20,7 @@ from pages.components.app.session import current, viewed
 from pages.components.app.widgets import damage, fault_box, kept_fault, notes, show_fault
 from pages.components.compare.page import tree_dialog, tree_words
 from pages.components.live_workflow.component import Intent, changes_of, intent_of, live_workflow
-from pages.components.run import conversation, draft, lineage, new_plan, settings, who_answers
+from pages.components.run import draft, lineage, new_plan, settings, who_answers
 from pages.components.run.batches import again_dialog, again_results, ask_again, plan_choices
 from pages.components.run.draft import Draft, Sent
 from pages.components.run.draft_store import PageDraft, offered
@@ -40,7 +40,8 @@ def show() -> None:
     arrive_first()
     run_id = places.read("run")
     trace, fault = _read(run_id) if run_id else (None, None)
-    stop = drive.arrive(trace if fault is None else None)
+    whole = trace if fault is None else None
+    stop = drive.arrive(whole)
     if trace is not None:
         viewed([trace.run_id], "run page")
     if trace is not None and PageDraft(trace.run_id).restore():
@@ -55,23 +56,24 @@ def show() -> None:
             typed = st.session_state.get(TASK, "").strip()
             first_screen.introduction(lambda: drive.tour_button(None, "secondary" if typed else "primary"))
         asks = stop is None and task_box(trace, None if first else drive.tour_button, own_plan=own_plan)
-        if trace is not None and fault is None:
+        if whole is not None:
             for key in (RERUN_ERROR, lineage.FAULT):
                 show_fault(key)
             if stop is None:
-                origin_notes(trace)
-                plan_choices(trace, _edit_plan)
-                again_results(trace)
+                origin_notes(whole)
+                plan_choices(whole, _edit_plan)
+                again_results(whole)
             else:
-                drive.tour_strip(stop, trace)  # in the task box's place
+                drive.tour_strip(stop, whole)  # in the task box's place
         if trace is None and fault is not None:
             damage(fault)
+    own = whole if stop is None else None  # a run of the tour has neither relatives nor a conversation to show
     if run_id is not None or not asks:
-        related = kin(trace, tree_words) if trace is not None and fault is None and stop is None else None
-        turns = conversation.turns(trace) if trace is not None and fault is None and stop is None else None
+        related = None if own is None else kin(own, tree_words)
+        turns = None if own is None else lineage.turns(own)
         _workspace(trace, readable=fault is None, opened=run_id is not None, first=first, related=related, turns=turns)
-    if trace is not None and fault is None and stop is None:
-        conversation.follow(trace)
+    if own is not None:
+        lineage.follow(own)
     plans_dialog()
     if trace is not None and fault is not None:
         damage(fault)
@@ -90,7 +92,7 @@ def _workspace(
     """Draws the run or the plan, and what is edited of it. An edit draws this fragment and nothing else of the page.
 
     ``opened``: whether the address names a run. ``first``: whether this is the first screen. ``related``: see ``kin``.
-    ``turns``: see ``conversation``.
+    ``turns``: see ``lineage``.
     """
     plan = None if opened else new_plan.editing()
     if plan is not None:
@@ -136,7 +138,11 @@ def _workspace(
     if editing is not None and plan_state is not None:
         workflow = plan_state.checked.workflow
         if left == "start" and not rebased and workflow is not None:
-            _start(trace, workflow, editing.draft)
+            if trace.ended:
+                origins, given = editing.draft.origins, _overrides(trace, workflow, editing.draft)
+                _begin(trace, rerun_of(trace, workflow, door="page", origins=origins, overrides=given), edited=True)
+            else:
+                _edit(trace, workflow, editing.draft.origins)
         if intent is not None and intent.kind == "export":
             export_dialog(editing, workflow)
             return
@@ -169,15 +175,6 @@ def _new_plan(plan: Editing) -> None:
         st.rerun()
     if intent is not None and intent.kind == "export":
         export_dialog(plan, workflow)
-
-
-def _start(trace: RunTrace, workflow: Workflow, draft: Draft) -> None:
-    if trace.ended:
-        given = _overrides(trace, workflow, draft)
-        request = rerun_of(trace, workflow, door="page", origins=draft.origins, overrides=given)
-        _begin(trace, request, edited=True)
-    else:
-        _edit(trace, workflow, draft.origins)
 
 
 def _editable(trace: RunTrace) -> bool:
@@ -228,9 +225,7 @@ def _editing(trace: RunTrace, sent: Sent | None) -> Editing | None:
         return None
     if sent is not None and sent.run_id == trace.run_id and applied().brings_more(sent):
         st.session_state[EDITING] = trace.run_id
-    if st.session_state.get(EDITING) != trace.run_id:
-        return None
-    return Editing.of_run(trace)
+    return Editing.of_run(trace) if st.session_state.get(EDITING) == trace.run_id else None
 
 
 def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
@@ -238,20 +233,18 @@ def _apply_intent(trace: RunTrace, intent: Intent | None) -> None:
         return
     if intent.kind == "blame":
         st.switch_page(places.BLAME, query_params={"run": trace.run_id})
-    if intent.kind in ("workers", "open-run"):
-        st.rerun()  # the page asks above who should answer, or shows that run
+    if intent.kind in ("workers", "open-run") or intent.kind.startswith("way-"):
+        st.rerun()  # the whole page asks who should answer, or shows that run or the settings
+    elif intent.kind == "edit" and not _editable(trace):
+        st.rerun()  # reads the run anew: it may have ended meanwhile
     elif intent.kind == "tree":
         tree_dialog(trace.run_id)
     elif intent.kind == "again" and intent.path:
         ask_again(trace, intent.path[0])
-    elif intent.kind.startswith("way-"):
-        st.rerun()  # its run, or the settings, are drawn by the whole page
-    elif intent.kind == "edit" and not _editable(trace):
-        st.rerun()  # reads the run anew: it may have ended meanwhile
     elif intent.kind == "go-on" and _go_on_label(trace) is not None:
         if trace.root.workflow is None:
             _begin(trace, lineage.request_again(trace))
-        elif trace.status in ("planned", "completed") or trace.status in INCOMPLETE:
+        elif trace.status in ("planned", "completed", *INCOMPLETE):
             _begin(trace, rerun_of(trace, door="page"))
         else:
             _begin(trace, resume_of(trace, *current().store.resumed_from(trace), door="page"))

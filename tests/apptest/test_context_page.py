@@ -13,7 +13,7 @@ from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import SharedOutput
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.app.session import Session
-from pages.components.context.matrix import matrix_data
+from pages.components.context.page import matrix_data
 from tests.support.run_events import answered, created, planned, step_started
 
 Visit = Callable[..., AppTest]

@@ -9,7 +9,7 @@ from conductor_core.run import events as ev
 from conductor_core.run.actor import Actor
 from conductor_core.run.request import ClientRequest
 from pages.components.app.session import Session
-from pages.components.run import conversation
+from pages.components.run import lineage
 from tests.support.run_events import created_otherwise, planned, step_started, whole_run
 
 Visit = Callable[..., AppTest]
@@ -76,12 +76,12 @@ def test_a_list_says_for_which_tools_a_run_waits_and_offers_no_approval(visit: V
 
 def test_the_strip_has_all_turns_and_marks_the_one_that_is_shown(visit: Visit, session: Session) -> None:
     a_conversation(session)
-    found = conversation.turns(session.store.read("first"))
+    found = lineage.turns(session.store.read("first"))
     assert found is not None
     assert [(turn["number"], turn["run"], turn["task"], turn["current"]) for turn in found] == [
         (1, "first", "Hello <b>there</b>", True),
         (2, "second", "And then?", False),
     ]
     assert [(turn["status"], turn["said"] != "") for turn in found] == [("completed", True)] * 2
-    assert conversation.turns(session.store.read("alone")) is None
+    assert lineage.turns(session.store.read("alone")) is None
     assert not visit(run="second").exception

@@ -34,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder))
     monkeypatch.setattr(core, "hub_answers", lambda: False)
     monkeypatch.setattr(core, "is_offline", lambda: False)
-    for cached in (settings.conductor_options, preflight.asked, installed._hub_asked):
+    for cached in (settings.conductor_options, preflight.asked_servers, installed._hub_asked):
         cached.clear()
     return folder
 

@@ -33,9 +33,9 @@ def _nothing_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     settings.conductor_options.clear()
-    preflight.asked.clear()
+    preflight.asked_servers.clear()
     yield
-    preflight.asked.clear()
+    preflight.asked_servers.clear()
 
 
 @pytest.fixture

@@ -36,9 +36,9 @@ from conductor_core.run.values import label
 from conductor_core.serving.app import Beside
 from conductor_core.serving.guard import OwnPagesOnly
 from pages.components.app import security
-from pages.components.app.security import ContentSecurityPolicy
-from pages.components.app.session import OneLineStartFault, asked_by_browser, current, exported
-from pages.components.app.shell import Addresses
+from pages.components.app.security import with_policy
+from pages.components.app.session import asked_by_browser, current, exported, one_line_start_fault
+from pages.components.app.shell import addresses
 from pages.components.live_workflow.messages import LiveView
 from pages.components.live_workflow.shared_page import page_of_run, recording
 from storage import Store
@@ -108,20 +108,19 @@ async def sent(request: Request, form: type[Form], expected: str) -> Form:
         raise BadInput(expected) from error
 
 
-class QuietWhenLeft:
+def quiet_when_left(app: ASGIApp) -> ASGIApp:
     """Says in one line that a caller left before it had sent all, which the server would say in a traceback."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
         except ClientDisconnect:
             if scope["type"] != "http":
                 raise
             path = one_line(scope["path"], limit=100)
             log.info("%s %s: the caller left before it had sent all", scope["method"], path)
+
+    return answer
 
 
 CLOSE_DONE = 1000
@@ -210,11 +209,7 @@ async def _until_log_fails(run_id: str, shown: "asyncio.Future[LiveView]") -> St
 
 
 async def _send(websocket: WebSocket, message: dict[str, Any]) -> None:
-    await websocket.send_text(_json(message))
-
-
-def _json(document: dict[str, Any]) -> str:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    await websocket.send_text(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
 
 
 async def _until_disconnected(websocket: WebSocket) -> None:
@@ -224,15 +219,15 @@ async def _until_disconnected(websocket: WebSocket) -> None:
 
 async def recorded(request: Request) -> Response:
     """Returns a run to play again (``shared_page.recording``): 404 if it is unknown, 409 if it is not whole."""
-    run_id = request.path_params["run_id"]
-    text = await asyncio.to_thread(_recorded, current().store, run_id)
+    run_id, store = request.path_params["run_id"], current().store
+
+    def played() -> dict[str, Any]:
+        store.trace(run_id)  # raises what is wrong with the run
+        return recording(store.events(run_id))
+
+    found = await asyncio.to_thread(played)
     _viewed(request, run_id)
-    return Response(text, media_type="application/json", headers={"cache-control": "no-store"})
-
-
-def _recorded(store: Store, run_id: str) -> str:
-    store.trace(run_id)  # raises what is wrong with the run
-    return _json(recording(store.events(run_id)))
+    return JSONResponse(found, headers={"cache-control": "no-store"})
 
 
 async def share(request: Request) -> Response:
@@ -291,9 +286,8 @@ class _Verdict(BaseModel):
 
 async def judgements(request: Request) -> Response:
     """Returns what counts of a run's judgements, after a POST with that one: 400, 404 or 503 with the reason."""
-    run_id, keeps = request.path_params["run_id"], request.method == "POST"
-    said = await sent(request, _Verdict, "expected a judgement") if keeps else None
-    found = await asyncio.to_thread(_judged, current().store, run_id, said)
+    said = await sent(request, _Verdict, "expected a judgement") if request.method == "POST" else None
+    found = await asyncio.to_thread(_judged, current().store, request.path_params["run_id"], said)
     return JSONResponse({"judgements": found}, headers={"cache-control": "no-store"})
 
 
@@ -313,11 +307,10 @@ def _judged(store: Store, run_id: str, said: _Verdict | None) -> list[dict[str, 
             if path is None:
                 raise BadInput("the run has no such step")
         kept.add(run_id, caller, path=path, mark=said.mark, score=said.score, note=said.note)
+    shown = {"id", "mark", "score", "note", "by", "at_utc", "compared_with"}
     return [
         {
-            **judgement.model_dump(
-                mode="json", include={"id", "mark", "score", "note", "by", "at_utc", "compared_with"}
-            ),
+            **judgement.model_dump(mode="json", include=shown),
             "step": None if judgement.path is None else label(judgement.path),
             "words": judgement.in_words,
             "judge": "somebody" if judgement.actor is None else judgement.actor.short,
@@ -390,10 +383,10 @@ ROUTES: list[BaseRoute] = [
     *security.ROUTES,
 ]
 MIDDLEWARE = [
-    Middleware(OneLineStartFault),
-    Middleware(QuietWhenLeft),
-    Middleware(ContentSecurityPolicy),
+    Middleware(one_line_start_fault),
+    Middleware(quiet_when_left),
+    Middleware(with_policy),
     Middleware(OwnPagesOnly, names=lambda: current().settings.allowed_hosts),
     Middleware(Beside, gateway=lambda: current().gateway),
-    Middleware(Addresses),
+    Middleware(addresses),
 ]

@@ -93,21 +93,10 @@ _INLINE_SCRIPTS = " ".join(
     f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'"
     for script in re.findall(rb"<script>(.*?)</script>", HTML, re.DOTALL)
 )
-CONTENT_SECURITY_POLICY = "; ".join(
-    (
-        "default-src 'self'",
-        f"script-src 'self' {_INLINE_SCRIPTS}",
-        "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data: blob:",
-        "font-src 'self' data:",
-        "connect-src 'self'",
-        "worker-src 'self' blob:",
-        "media-src 'self' blob:",
-        "object-src 'none'",
-        "base-uri 'self'",
-        "form-action 'self'",
-        "frame-ancestors 'self'",
-    )
+CONTENT_SECURITY_POLICY = (
+    f"default-src 'self'; script-src 'self' {_INLINE_SCRIPTS}; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; "
+    "media-src 'self' blob:; object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
 )
 _HEADERS = (
     (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
@@ -118,18 +107,13 @@ _HEADERS = (
 )
 
 
-class ContentSecurityPolicy:
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
+def with_policy(app: ASGIApp) -> ASGIApp:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
             await send(message)
 
-        await self._app(scope, receive, send_with_policy)
+        await app(scope, receive, send_with_policy if scope["type"] == "http" else send)
+
+    return answer

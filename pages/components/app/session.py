@@ -52,9 +52,8 @@ class Session:
     @cached_property
     def gateway(self) -> Gateway:
         """What the endpoint beside the pages answers from. Call it on the server's loop. Raises: OSError."""
-        turns = Turns(self.host, self.store, self.settings, self.served)
-        seal = sealing_key(self.settings.data_folder)
-        store = self.store
+        store, seal = self.store, sealing_key(self.settings.data_folder)
+        turns = Turns(self.host, store, self.settings, self.served)
         kept = store.service_keys, seal, store.deleted_responses, store.judgements
         return Gateway(turns, self.served, *kept, tools=OverHttp(store))
 
@@ -149,23 +148,22 @@ def _bound_the_wait_for_connections() -> None:
         server.config.timeout_graceful_shutdown = _STOP_WITHIN_S
 
 
-class OneLineStartFault:
+def one_line_start_fault(app: ASGIApp) -> ASGIApp:
     """Makes the server log in one line, without a traceback, why the app cannot start.
 
     The server then ends with an exit code other than 0. A fault of the program itself keeps its traceback.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_line(message: Message) -> None:
             # The router sends this message, whose text is the traceback, while it handles the exception.
             if message["type"] == "lifespan.startup.failed" and isinstance(fault := sys.exception(), InspectorError):
                 message = {**message, "message": f"error: {fault}"}
             await send(message)
 
-        await self._app(scope, receive, send_line if scope["type"] == "lifespan" else send)
+        await app(scope, receive, send_line if scope["type"] == "lifespan" else send)
+
+    return answer
 
 
 def readable(run_id: str | None) -> RunTrace | None:

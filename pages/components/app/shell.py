@@ -31,11 +31,9 @@ def style(up: str = "") -> Markup:
 
 def frame(up: str, *, links: bool) -> Markup:
     """Returns the rail. ``up`` leads to the app's root. ``links``: whether its names are links, not only painted."""
+    icons = {} if _ICONS is None else places.ICONS
     groups = [
-        (
-            heading,
-            [(page.stem, None if _ICONS is None else places.ICONS[page], page.stem.capitalize()) for page in group],
-        )
+        (heading, [(page.stem, icons.get(page), page.stem.capitalize()) for page in group])
         for heading, group in places.RAIL.items()
     ]
     return html(TEMPLATE, "rail", up=up, links=links, groups=groups, name=NAME)
@@ -68,17 +66,14 @@ def meant(path: str, query: str) -> str | None:
     return f"run?{urlencode([('run', rest[0]), *others], quote_via=quote, errors='replace')}"
 
 
-class Addresses:
+def addresses(app: ASGIApp) -> ASGIApp:
     """Leads near addresses to their pages and answers unknown ones with a page of their own: 404."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         is_page = path[1:] in (*NAMES, "", places.FIRST)
         if is_page or scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         asked = scope.get("raw_path", b"").split(b"?")[0]
         up = "../" * max(0, asked.count(b"/") - 1) or "./"
@@ -95,7 +90,9 @@ class Addresses:
             elif not unknown:
                 await send(message)
 
-        await self._app(scope, receive, send_or_say)
+        await app(scope, receive, send_or_say)
+
+    return answer
 
 
 def _is_bare(start: Message) -> bool:

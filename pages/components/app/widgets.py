@@ -153,12 +153,9 @@ def notes(runs: Sequence[RunSummary] = ()) -> None:
         st.info(inert(str(store.refusal)), icon=":material/lock:")
     if store.fault is not None:
         fault_box(f"{store.fault}; what could be read is listed")
-    unreadable = [run.damage for run in runs if run.damage is not None and run.status != ERASED]
-    if len(unreadable) == 1:
-        st.warning(inert(unreadable[0]), icon=":material/warning:")
-    elif unreadable:
-        said = f"{len(unreadable)} of these runs cannot be read completely. Open one to see where and what to do."
-        st.warning(said, icon=":material/warning:")
+    if unreadable := [run.damage for run in runs if run.damage is not None and run.status != ERASED]:
+        several = f"{len(unreadable)} of these runs cannot be read completely. Open one to see where and what to do."
+        st.warning(several if unreadable[1:] else inert(unreadable[0]), icon=":material/warning:")
 
 
 def damage(fault: RunUnreadable) -> None:

@@ -47,7 +47,6 @@ def share(run_ids: Sequence[str], *, ended: bool) -> None:
 
 
 TEMPLATE = "compare/compare"
-NAMES = ("a", "b")
 SIDES = {"a": "A before", "b": "B after"}
 _MOST_OFFERED = 100
 
@@ -62,8 +61,8 @@ def pickers(runs: dict[str, str | None], traces: dict[str, RunTrace | None]) -> 
     judged = current().store.judgements.latest({run.run_id for run in known})
     facts = {run.run_id: mark_words(judged.get(run.run_id, ())) for run in known}
     offered = {run.run_id: run_label(run, run_status(run.status), *facts[run.run_id]) for run in known}
-    for name in NAMES:
-        shown, side = traces[name], SIDES[name]
+    for name, side in SIDES.items():
+        shown = traces[name]
         with across(f"compare-pick-{name}", gap="xsmall"):
             st.html(html(TEMPLATE, "side", name=name, words=side), width="content")
             run_id = None if shown is None else shown.run_id
@@ -108,11 +107,11 @@ def rounds_head(trace: RunTrace, named: str | None) -> None:
 
 def rounds(trace: RunTrace, named: str | None) -> None:
     if not opened_rounds(trace):
-        said = (
+        st.info(
             "This run has one round. It gets more where a step's agent is the Conductor itself, which then writes a "
-            "plan of its own. *Depth* in the settings of a run allows it."
+            "plan of its own. *Depth* in the settings of a run allows it.",
+            icon=":material/info:",
         )
-        st.info(said, icon=":material/info:")
         return
     path = _chosen_round(trace, named)
     opener = trace.step_at(path)

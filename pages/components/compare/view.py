@@ -145,7 +145,6 @@ def _layout(compared: compare.RunsCompared) -> Json:
 
 def _row(key: str, pair: compare.StepPair, rounds: compare.RoundsCompared, compared: compare.RunsCompared) -> Json:
     both = pair.a is not None and pair.b is not None
-    words = rounds.plans.changes.sight_in_words(pair.shown.index) if both and pair.plan else ""
     return {
         "key": key,
         "depth": key.count("."),
@@ -155,25 +154,18 @@ def _row(key: str, pair: compare.StepPair, rounds: compare.RoundsCompared, compa
         "plan": compare.plan_word(pair),
         "said": compare.output_words(pair, compared.names),
         "changed": pair.output_changed,
-        "words": words,
-        "parts": [_text(name, *texts, only=not both) for name, texts in _parts(pair)],
+        "words": rounds.plans.changes.sight_in_words(pair.shown.index) if both and pair.plan else "",
+        "parts": [_text(*part, only=not both) for part in _parts(pair)],
         "output": _outputs(pair, compared),
     }
 
 
-def _parts(pair: compare.StepPair) -> Iterator[tuple[str, tuple[str, str]]]:
+def _parts(pair: compare.StepPair) -> Iterator[tuple[str, str, str]]:
     for difference in pair.plan:
-        before, after = difference.before, difference.after
-        if before is None or after is None:
-            step = before or after
-            if step is not None:
-                yield "instruction", (step.instruction, step.instruction)
-            continue
-        for part in difference.fields:
-            if part == "access_list":
-                yield "access list", (compare.access(before.access_list), compare.access(after.access_list))
-            else:
-                yield part, (getattr(before, part), getattr(after, part))
+        step = difference.before or difference.after
+        if step is not None and None in (difference.before, difference.after):
+            yield "instruction", step.instruction, step.instruction
+        yield from compare.part_words(difference)
 
 
 def _outputs(pair: compare.StepPair, compared: compare.RunsCompared) -> Json | None:
@@ -278,8 +270,7 @@ def shared_comparison(
     """
     if len(runs) > MOST_RUNS:
         raise BadInput(f"a page compares at most {MOST_RUNS} runs, and these are {len(runs)}")
-    hidden: list[list[Event]] = []
-    passages: list[int] = []
+    hidden, passages = [], []
     for events, _ in runs:
         before = redactor.count
         hidden.append(redactor.events(events))
@@ -287,24 +278,18 @@ def shared_comparison(
     traces = [shared_page.ended_run(events) for events in hidden]
     compared = [compare_runs(traces[0], trace) for trace in traces[1:]]
     at, tasks = now_utc or datetime.now(UTC), list(dict.fromkeys(trace.task for trace in traces))
+    rows = run_rows(traces, compared) if len(traces) > 2 else []
+    view = {"heads": HEADS, "rows": rows, "pairs": [compared_view(each) for each in compared]}
     comparison = {
         "written_by": shared_page.WRITTEN_BY,
         "written_at_utc": at.isoformat(),
         "redactions": redactor.count,
         "title": tasks[0] if len(tasks) == 1 else f"{len(traces)} runs with {len(tasks)} tasks",
         "facts": _facts(traces),
-        "view": packed(
-            {
-                "heads": HEADS,
-                "rows": run_rows(traces, compared) if len(traces) > 2 else [],
-                "pairs": [compared_view(each) for each in compared],
-            }
-        ),
+        "view": packed(view),
     }
-    data: dict[str, Any] = {
-        "shared-comparison": comparison,
-        "shared-parts": {"style": shared_page.styles_of(*STYLES), "images": {}},
-    }
+    parts = {"style": shared_page.styles_of(*STYLES), "images": {}}
+    data: dict[str, Any] = {"shared-comparison": comparison, "shared-parts": parts}
     there: set[str] = set()
     for place, (trace, events) in enumerate(zip(traces, hidden, strict=True)):
         images = {sha256: image for sha256, image in runs[place][1].items() if sha256 not in there}

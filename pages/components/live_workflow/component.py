@@ -5,9 +5,10 @@ Python gives it a run's id and hears back what the person chose. Tokens never pa
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, Unpack, get_args
+from typing import Any, Literal
 
 import streamlit as st
+from pydantic import TypeAdapter, ValidationError
 
 from conductor_core.run.values import Path
 
@@ -41,52 +42,49 @@ class Intent:
     name: str = ""
 
 
-class Data(TypedDict, total=False):
-    """What the component is told beside the run's id.
-
-    Attributes:
-        editable: whether the page has an editor to open; the component then offers it.
-        go_on: what a button in the bar offers, in a word or two; None: nothing.
-        ways: what else a failed run offers there: the kind of the intent, and words.
-        kept: the edits of this run that were not run, as ``draft_store.offered`` makes them.
-        kin: as ``lineage.kin`` returns it. turns: as ``conversation.turns`` returns them.
-        editor: the open plan editor, as ``editing.as_data`` makes it.
-        edited: what the graph draws in place of the run's plan, as ``edited_plan`` or ``drawn_new_plan`` makes it.
-        taken: the last change of the plan that was taken, as ``AppliedChanges.as_data`` makes it.
-        said: what the last change of the plan was, for those who do not see it.
-        ended: whether the page is drawn as that of a run that has ended. If it is not, the component's sight of the end
-            brings a rerun.
-    """
-
-    editable: bool
-    go_on: str | None
-    ways: Sequence[tuple[str, str]]
-    kept: Sequence[Mapping[str, str]]
-    kin: Mapping[str, str] | None
-    turns: Sequence[Mapping[str, Any]] | None
-    editor: dict[str, Any] | None
-    edited: dict[str, Any] | None
-    taken: dict[str, Any] | None
-    said: str
-    ended: bool
-
-
-_NOTHING: Data = {
-    "editable": False, "go_on": None, "ways": (), "kept": (), "kin": None, "turns": None, "editor": None,
-    "edited": None, "taken": None, "said": "", "ended": True,
-}  # fmt: skip
+_READ = TypeAdapter(Intent)
 
 
 def live_workflow(
-    run_id: str | None, *, key: str, on_intent: Callable[[], None] = lambda: None, **data: Unpack[Data]
+    run_id: str | None,
+    *,
+    key: str,
+    on_intent: Callable[[], None] = lambda: None,
+    editable: bool = False,
+    go_on: str | None = None,
+    ways: Sequence[tuple[str, str]] = (),
+    kept: Sequence[Mapping[str, str]] = (),
+    kin: Mapping[str, str] | None = None,
+    turns: Sequence[Mapping[str, Any]] | None = None,
+    editor: Mapping[str, Any] | None = None,
+    edited: Mapping[str, Any] | None = None,
+    taken: Mapping[str, Any] | None = None,
+    said: str = "",
+    ended: bool = True,
 ) -> Intent | None:
     """Shows the run live or as it ended; None: the empty state. Call it with the same ``key`` at every rerun.
 
     Returns what the person asked for, if anything. ``on_intent`` is called before the rerun in which it is returned.
+
+    Args:
+        editable: whether the page has an editor to open; the component then offers it.
+        go_on: what a button in the bar offers, in a word or two; None: nothing.
+        ways: what else a failed run offers there: the kind of the intent, and words.
+        kept: the edits of this run that were not run (``draft_store.offered``).
+        kin, turns: as ``lineage`` returns them.
+        editor, edited: the open plan editor (``editing.as_data``), and what the graph draws in place of the run's plan.
+        taken: the last change of the plan that was taken (``AppliedChanges.as_data``).
+        said: what the last change of the plan was, for those who do not see it.
+        ended: whether the page is drawn as that of a run that has ended. If it is not, the component's sight of the end
+            brings a rerun.
     """
+    data = {
+        "run_id": run_id, "editable": editable, "go_on": go_on, "ways": ways, "kept": kept, "kin": kin, "turns": turns,
+        "editor": editor, "edited": edited, "taken": taken, "said": said, "ended": ended,
+    }  # fmt: skip
     result = _component(
         key=key,
-        data={"run_id": run_id, **_NOTHING, **data},
+        data=data,
         on_intent_change=on_intent,
         # The end is a state, no trigger: of two triggers that wait for a busy server only the later one arrives, and
         # the end of a run must not displace what the person asks for at that moment. So are changes of the plan.
@@ -112,11 +110,7 @@ def changes_of(key: str) -> object:
 
 def _intent(value: Any) -> Intent | None:
     """Reads an intent; None for any other shape, which a browser might send."""
-    if not isinstance(value, dict) or value.get("kind") not in get_args(_Kind):
+    try:
+        return _READ.validate_python(value) if value else None
+    except ValidationError:
         return None
-    if not isinstance(value.get("run_id"), str | None):
-        return None
-    path, name = value.get("path"), value.get("name")
-    whole = isinstance(path, list) and all(isinstance(index, int) for index in path)
-    named = name if isinstance(name, str) else ""
-    return Intent(value["kind"], value["run_id"], tuple(path) if whole and path else None, named)

@@ -46,24 +46,17 @@ from storage import StoredEvent
 
 
 def network_data(layout: GraphLayout) -> dict[str, Any]:
-    """Returns the input of the page's graph: pyvis's nodes and edges, and the bands.
+    """Returns nodes, edges and bands of the page's graph.
 
     Of the places only the layers and the order within a layer count: the page sizes cards to its window, folds parallel
     steps and wraps rows (``arrange.js``, ``fold.js``).
     """
-    # Imported when a graph is drawn: it brings in networkx, IPython and Jinja, and the first paint waits for neither.
-    from pyvis.network import Network
-
-    network = Network(directed=True)
-    network.toggle_physics(False)
-    for node in layout.nodes:
-        name = label(node.path)
-        network.add_node(name, label=name, shape="custom", y=node.y, path=list(node.path), layer=node.layer)
-    for edge in layout.edges:
-        ends = label(edge.source), label(edge.target)
-        network.add_edge(*ends, id="-".join(ends))
-    nodes, edges, *_ = network.get_network_data()
-    return {"nodes": nodes, "edges": edges, "bands": [{"path": list(band.path)} for band in layout.bands]}
+    ends = [(label(edge.source), label(edge.target)) for edge in layout.edges]
+    return {
+        "nodes": [{"id": label(n.path), "path": list(n.path), "layer": n.layer, "y": n.y} for n in layout.nodes],
+        "edges": [{"id": f"{source}-{target}", "from": source, "to": target} for source, target in ends],
+        "bands": [{"path": list(band.path)} for band in layout.bands],
+    }
 
 
 @dataclass(frozen=True)
@@ -142,7 +135,7 @@ def timeline(trace: RunTrace) -> dict[str, Any] | None:
     """Returns what the page draws of a run that is over: its bars, their critical path, its end; None: nothing."""
     if not trace.ended or not trace.steps or trace.plan_only:
         return None
-    bars = timeline_bars(trace)
+    bars = list(timeline_bars(trace))
     ends_ms = [bar.start_ms + bar.duration_ms for bar in bars if bar.start_ms is not None]
     return {
         "bars": [{**asdict(bar), "path": list(bar.path)} for bar in bars],
@@ -151,12 +144,9 @@ def timeline(trace: RunTrace) -> dict[str, Any] | None:
     }
 
 
-def timeline_bars(trace: RunTrace) -> list[Bar]:
-    """Returns each round's planning and its steps by number, with the rounds that steps opened below them."""
-    return list(_round_bars(trace.root, trace, critical=True))
-
-
-def _round_bars(round_: RoundTrace, trace: RunTrace, *, critical: bool) -> Iterator[Bar]:
+def timeline_bars(trace: RunTrace, opened: RoundTrace | None = None, *, critical: bool = True) -> Iterator[Bar]:
+    """Yields each round's planning and its steps by number, with the rounds that steps opened below them."""
+    round_ = opened or trace.root
     depth = len(round_.path)
     if round_.source == "conductor" and round_.duration_ms:
         start_ms, named = round_.started_ms or 0.0, f"{label(round_.path)} · plan" if round_.path else "plan"
@@ -172,7 +162,7 @@ def _round_bars(round_: RoundTrace, trace: RunTrace, *, critical: bool) -> Itera
         named, text = f"{label(step.path)} · {step.agent}", _text(mark, took, on_it)
         yield Bar(step.path, named, step.agent, depth, step.started_ms, duration_ms, on_it, text)
         if step.round is not None:
-            yield from _round_bars(step.round, trace, critical=step.index in on_path)
+            yield from timeline_bars(trace, step.round, critical=on_it)
 
 
 def _text(mark: str, took: str, critical: bool) -> str:
@@ -325,14 +315,12 @@ class LiveView:
         apply(trace, event)
         steps: list[StepTrace] = []
         rounds: list[RoundTrace] = []
-        if isinstance(event, _PlanChange):
+        if isinstance(event, _PlanChange | ev.PlanRetried):
             rounds = [trace.round_at(event.round)]
-            self._drafts.pop(event.round, None)
-            self._drafted.pop(event.round, None)
-            if not isinstance(event, ev.PlanStarted):
-                steps = rounds[0].steps
-        elif isinstance(event, ev.PlanRetried):
-            rounds = [trace.round_at(event.round)]
+            if isinstance(event, _PlanChange):
+                self._drafts.pop(event.round, None)
+                self._drafted.pop(event.round, None)
+                steps = [] if isinstance(event, ev.PlanStarted) else rounds[0].steps
         elif isinstance(event, ev.RecursionEntered | ev.RecursionLeft):
             rounds, steps = [trace.round_at(event.path)], [trace.step_at(event.path)]
         elif isinstance(event, ev.StepEvent):
@@ -447,9 +435,8 @@ def _continues(earlier: MessageJson, later: MessageJson) -> bool:
 
 
 def _scalars(trace: RunTrace) -> MessageJson:
-    others = {"root", "pool", "task", "conductor", "limits", "last_at_ms", "approvals", "workflow", "overrides"}
-    others.add("listings")
-    return trace.model_dump(mode="json", exclude=others) | _of_steps(trace)
+    others = "root pool task conductor limits last_at_ms approvals workflow overrides listings"
+    return trace.model_dump(mode="json", exclude=set(others.split())) | _of_steps(trace)
 
 
 def _of_steps(trace: RunTrace) -> MessageJson:
@@ -465,7 +452,5 @@ def _of_steps(trace: RunTrace) -> MessageJson:
 def _listings(trace: RunTrace) -> MessageJson:
     """Returns what each tool server offered, without the forms of arguments."""
     slim = {"listing": {"tools": {"__all__": {"spec": {"parameters"}}}}}
-    return {
-        server: listed.model_dump(mode="json", include={"listing", "recorded"}, exclude=slim)
-        for server, listed in trace.listings.items()
-    }
+    how: dict[str, Any] = {"mode": "json", "include": {"listing", "recorded"}, "exclude": slim}
+    return {server: listed.model_dump(**how) for server, listed in trace.listings.items()}

@@ -12,7 +12,7 @@ Imports no Streamlit: the command line writes such files, too.
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -92,15 +92,17 @@ def bundle(entry: str, replaced: Mapping[str, str]) -> str:
             imports = "".join(
                 f"const {_bound(found)} = {add(found['file'], (*above, name))};\n" for found in _IMPORT.finditer(source)
             )
-            done[name] = f"$module{len(done)}"
-            parts.append(
-                f"const {done[name]} = (() => {{\n{imports}{_IMPORT.sub('', source)}\nreturn {{ {names} }};\n}})();"
-            )
+            done[name], inside = f"$module{len(done)}", _IMPORT.sub("", source)
+            parts.append(f"const {done[name]} = (() => {{\n{imports}{inside}\nreturn {{ {names} }};\n}})();")
         return done[name]
 
     add(entry, ())
-    # No text of the script may end its element.
-    return "\n".join(parts).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return _for_element("\n".join(parts))
+
+
+def _for_element(script: str) -> str:
+    """Returns the script so that no text of it ends its element."""
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _source(name: str) -> tuple[str, str]:
@@ -220,7 +222,9 @@ def shared_page(
     stored = [StoredEvent(number, event) for number, event in enumerate(hidden, 1)]
     view = packed({"finished": LiveView(trace, len(stored)).snapshot(), "recording": recording(stored)})
     run = shared_run(trace, hidden, images, redactor.count, now_utc or datetime.now(UTC), view)
-    texts = [run.task, *_texts(trace)]
+    texts = [run.task]
+    for step in trace.walk():
+        texts += [step.output, *(each.partial for each in step.attempts), *(each.text for each in step.messages)]
     drawn = bool((conclusion_of(trace) or {}).get("formula")) or any(map(_FORMULA.search, texts))
     parts = {
         "style": styles_of("style.css", "graph.css", "timeline.css", "prose.css", "reader.css"),
@@ -264,15 +268,9 @@ def shared_run(
     )
 
 
-def _texts(trace: RunTrace) -> Iterator[str]:
-    for step in trace.walk():
-        yield from (step.output, *(attempt.partial for attempt in step.attempts))
-        yield from (message.text for message in step.messages)
-
-
 @cache
 def _katex(name: str) -> str:
-    return read_text(KATEX / name).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return _for_element(read_text(KATEX / name))
 
 
 @cache

@@ -4,7 +4,6 @@ The rows stand on the page of each of these plans, and of each run of one. The g
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import streamlit as st
@@ -60,9 +59,9 @@ class _Plans:
     ``statuses``: of plans and runs, to tell whether something has happened since.
     """
 
-    traces: tuple[RunTrace, ...]
+    traces: Sequence[RunTrace]
     unread: int
-    found: tuple[repeats.PlanChoice, ...]
+    found: Sequence[repeats.PlanChoice]
     runs: dict[str, RunSummary]
     statuses: Sequence[str]
 
@@ -90,7 +89,11 @@ def plan_choices(trace: RunTrace, edit: Callable[[str], None]) -> None:
         batch = repeats.batch_of_plans(plan)
     if plan is None or batch is None:
         return
-    plans = _read(batch)
+    try:
+        plans = _read(batch)
+    except InspectorError as error:
+        fault_box(error)
+        return
     with st.container(border=True, key="plan-choices"):
         _head(plans, plan)
         with st.container(key="choices-rows", gap=None):
@@ -122,15 +125,10 @@ def _read_traces(listed: Sequence[RunSummary]) -> list[RunTrace]:
 
 
 def _read(batch: str) -> _Plans:
-    try:
-        listed, runs, statuses = _statuses(batch)
-        traces, newest = _read_traces(listed), current().store.runs(limit=_RUNS_READ)
-        answer_tokens = usual_answer_tokens(traces[0].pool.name if traces else "", newest)
-    except InspectorError as error:
-        fault_box(error)
-        return _Plans((), 0, (), {}, [])
-    unread = len(listed) - len(traces)
-    return _Plans(tuple(traces), unread, tuple(repeats.choices(traces, answer_tokens)), runs, statuses)
+    listed, runs, statuses = _statuses(batch)
+    traces, newest = _read_traces(listed), current().store.runs(limit=_RUNS_READ)
+    answer_tokens = usual_answer_tokens(traces[0].pool.name if traces else "", newest)
+    return _Plans(traces, len(listed) - len(traces), repeats.choices(traces, answer_tokens), runs, statuses)
 
 
 def _head(plans: _Plans, plan: RunTrace) -> None:
@@ -196,10 +194,9 @@ def _row(plans: _Plans, choice: repeats.PlanChoice, plan: RunTrace, edit: Callab
             pair = {"a": plan.run_id if ours is None else ours.run_id, "b": first if run is None else run.run_id}
             says = f"The open plan and plan {number}, with their runs if there are any"
             st.page_link(places.COMPARE, label="Compare", query_params=pair, help=says, width="content")
-        says = f"Edit plan {number}"
-        text_button(says, f"choice-edit-{first}", edit, first, icon="edit", help=says)
-        says = f"Run plan {number}"
-        text_button(says, f"choice-start-{first}", _run, plans.traces, [first], icon="play_arrow", help=says)
+        edits, runs = f"Edit plan {number}", f"Run plan {number}"
+        text_button(edits, f"choice-edit-{first}", edit, first, icon="edit", help=edits)
+        text_button(runs, f"choice-start-{first}", _run, plans.traces, [first], icon="play_arrow", help=runs)
 
 
 def _notes(plans: _Plans) -> None:
@@ -245,11 +242,12 @@ _ANSWER_COLUMNS = (0.7, 5, 1.6, 4)
 
 def again_results(trace: RunTrace) -> None:
     """Draws the panel if ``trace`` is one of such runs, or the run that the last of them were made from."""
-    batch, runs = None, list[RunTrace]()
-    with suppress(InspectorError):  # the page says what is wrong with the database
+    try:
         batch = _batch(trace)
         found_runs = [] if batch is None else _read_traces(_listed(batch))
-        runs = [run for run in found_runs if repeats.again_of(run) is not None]
+    except InspectorError:
+        return  # the page says what is wrong with the database
+    runs = [run for run in found_runs if repeats.again_of(run) is not None]
     if batch is None or not runs:
         return
     source = trace if runs[0].parent_run_id == trace.run_id else readable(runs[0].parent_run_id)
@@ -290,7 +288,6 @@ def _answers_head(found: repeats.Repeats, runs: Sequence[RunTrace], source: RunT
 
 
 def _tally(found: repeats.Tally, shown: RunTrace) -> None:
-    pool = [spec.name for spec in shown.pool.workers]
     agree = ""
     if found.groups:
         share = found.groups[0].share
@@ -298,7 +295,7 @@ def _tally(found: repeats.Tally, shown: RunTrace) -> None:
     took = f" · {seconds(found.mean_ms)} on average" if found.mean_ms is not None else ""
     spent = f" · {found.usage.total_tokens:,} tokens · {inert(found.cost.in_line)}{took}"
     with across(f"again-agent-{found.agent}", gap="small"):
-        st.html(agent_dot(found.agent, pool), width="content")
+        st.html(agent_dot(found.agent, [spec.name for spec in shown.pool.workers]), width="content")
         answered = f"{found.answered} of {len(found.run_ids)} answered"
         st.markdown(f"**{inert(found.agent)}** :small[{answered}{agree}{spent}]", width="stretch")
     for place, group in enumerate(found.groups[:_MOST_GROUPS]):
@@ -335,9 +332,8 @@ def _group(found: repeats.Tally, group: repeats.AnswerGroup, shown: RunTrace) ->
 
 def _open(found: repeats.Tally, run_id: str, shown: RunTrace, label: str | None) -> None:
     number = found.run_ids.index(run_id)
-    text = label or f"{number}"
+    text, says = label or str(number), inert(f"Open answer {number}: run {run_id}")
     text = f"**{text}**" if run_id == shown.run_id else text
-    says = inert(f"Open answer {number}: run {run_id}")
     text_button(text, f"again-open-{run_id}", places.write, "run", run_id, help=says)
 
 
@@ -352,9 +348,7 @@ _EXTENTS: dict[repeats.Extent, str] = {"only": "This step alone", "from": "From 
 class _Left:
     """Runs that were asked for and could not be started, and what they may spend together with those that were."""
 
-    source: str
-    again: repeats.Again
-    max_usd: float | None
+    of: tuple[str, repeats.Again, float | None]  # the run, what was asked of it, and the budget
     requests: tuple[RunRequest, ...]
     cap: CostCap | None
 
@@ -388,11 +382,12 @@ def _dialog(trace: RunTrace, step: int) -> None:
 
 def _choices(trace: RunTrace, step: int, own: str, specs: Sequence[WorkerSpec]) -> None:
     """Raises: BadInput."""
-    extent = st.radio(
+    captions = ["Ends with its answer", "And all that its answer reaches"]
+    extent: repeats.Extent = st.radio(
         "What runs",
         list(_EXTENTS),
         format_func=_EXTENTS.__getitem__,
-        captions=["Ends with its answer", "And all that its answer reaches"],
+        captions=captions,
         horizontal=True,
         key="again-extent",
     )
@@ -400,26 +395,15 @@ def _choices(trace: RunTrace, step: int, own: str, specs: Sequence[WorkerSpec]) 
     times = left.number_input(
         "Times", 1, repeats.MOST_TIMES, USUAL_TIMES, key="again-times", help="Each is asked afresh"
     )
-    offered = list(dict.fromkeys([own, *(spec.name for spec in specs)]))
-    seeds = ", with the same seeds" if all(map(takes_seed, specs)) else ""
+    offered = dict.fromkeys([own, *(spec.name for spec in specs)])
+    says = f"Several answer beside each other{', with the same seeds' if all(map(takes_seed, specs)) else ''}"
     agents = right.multiselect(
-        "Workers",
-        offered,
-        default=[own],
-        key=f"again-agents-{step}",
-        help=f"Several answer beside each other{seeds}",
-        placeholder=f"{own}, as it was",
+        "Workers", list(offered), default=[own], key=f"again-agents-{step}", help=says, placeholder=f"{own}, as it was"
     )
     budget = left.number_input(
-        "At most USD",
-        min_value=0.0,
-        value=trace.limits.max_usd,
-        step=0.1,
-        format="%.4f",
-        key="again-usd",
-        placeholder="no limit",
-        help="For all of these runs together",
-    )
+        "At most USD", min_value=0.0, value=trace.limits.max_usd, step=0.1, format="%.4f", key="again-usd",
+        placeholder="no limit", help="For all of these runs together",
+    )  # fmt: skip
     again = repeats.Again(step=step, extent=extent, times=int(times), agents=tuple(agents))
     forecast = repeats.forecast_repeats(trace, again, specs)
     with right:
@@ -454,8 +438,7 @@ def _expect(forecast: repeats.RepeatsForecast, trace: RunTrace) -> None:
 
 def _left(trace: RunTrace, again: repeats.Again, max_usd: float | None) -> _Left | None:
     left: _Left | None = st.session_state.get(_LEFT)
-    same = left is not None and (left.source, left.again, left.max_usd) == (trace.run_id, again, max_usd)
-    return left if same else None
+    return left if left is not None and left.of == (trace.run_id, again, max_usd) else None
 
 
 def _begin(trace: RunTrace, again: repeats.Again, forecast: repeats.RepeatsForecast, max_usd: float | None) -> None:
@@ -488,4 +471,4 @@ def _asked_for(
         cap = CostCap(BatchSpent(), max_usd=max_usd, then="run the step again")
         cap.check_workers(who_may_be_called(called, specs))
     requests = repeats.repeat_requests(trace, again, [spec.name for spec in specs], door="page")
-    return _Left(trace.run_id, again, max_usd, requests, cap)
+    return _Left((trace.run_id, again, max_usd), requests, cap)

@@ -16,7 +16,7 @@ from conductor_core.run.actor import Caller
 from conductor_core.run.request import MOST_CHARACTERS, Given, GivenOutput, written_by
 from conductor_core.run.trace import RunTrace
 from conductor_core.workflow.edits import Origins, Reference, add_step, match, move_step, remove_step, replace_step
-from conductor_core.workflow.model import QUESTION, AccessList, Fault, Step, Workflow
+from conductor_core.workflow.model import QUESTION, Fault, Step, Workflow
 
 
 @dataclass(frozen=True)
@@ -91,28 +91,6 @@ def give(draft: Draft, step_id: int, text: str, given: Given) -> Draft:
     return _step_on(draft, replace(draft.now, given=(*others, (step_id, text, given))))
 
 
-def give_access(draft: Draft, index: int, read: int) -> Draft:
-    if not 0 <= read < index or read in draft.workflow.reads(index):
-        return draft
-    kept = draft.workflow.steps[index].access_list
-    listed = () if kept == "all" else kept
-    return _with_access(draft, index, tuple(sorted((*listed, read))), f"Step {index} now sees step {read}.")
-
-
-def cut_access(draft: Draft, index: int, read: int) -> Draft:
-    reads = draft.workflow.reads(index)
-    if read not in reads:
-        return draft
-    kept = draft.workflow.steps[index].access_list
-    left = tuple(each for each in (reads if kept == "all" else kept) if each != read)
-    return _with_access(draft, index, left, f"Step {index} no longer sees step {read}.")
-
-
-def _with_access(draft: Draft, index: int, access_list: AccessList, note: str) -> Draft:
-    step = draft.workflow.steps[index].model_copy(update={"access_list": access_list})
-    return replace(change_step(draft, index, step), note=note)
-
-
 def insert(draft: Draft, index: int, step: Step) -> Draft:
     ids = (*draft.now.ids[:index], draft.next_id, *draft.now.ids[index:])
     now = replace(draft.now, workflow=add_step(draft.workflow, index, step), ids=ids)
@@ -164,9 +142,8 @@ def restart(draft: Draft, workflow: Workflow) -> Draft:
 
 def rebase(draft: Draft, original: Workflow) -> Draft:
     """Returns the edit as one of ``original``, to which the plan was changed meanwhile. Undo shows that plan alone."""
-    given = draft.original_given
-    begun = begin(original)
-    begun = replace(begun, now=replace(begun.now, given=given), original_given=given)
+    given, count = draft.original_given, len(original.steps)
+    begun = Draft(original, Version(original, tuple(range(count)), given), next_id=count, original_given=given)
     if not draft.changed or (draft.workflow == original and draft.now.given == given):
         return begun
     next_id = max(draft.next_id, begun.next_id)
@@ -312,31 +289,52 @@ def apply_changes(
 
 
 def _made(draft: Draft, change: Change, author: Author) -> Draft:
+    ids = draft.now.ids
     if change.kind in _ON_PLAN:
         return _ON_PLAN[change.kind](draft)
     if change.kind == "first":
         return insert(draft, 0, Step(instruction=NEW_INSTRUCTION, agent=author.agent))
-    if change.step not in (ids := draft.now.ids):
+    if change.step not in ids:
         return draft
     index = ids.index(change.step)
-    if change.kind in ("give", "cut"):
-        act = give_access if change.kind == "give" else cut_access
-        return act(draft, index, ids.index(change.read)) if change.read in ids else draft
     if change.kind in ("move", "shift"):
         to = change.to if change.kind == "move" else index + change.by
         return move(draft, index, to) if 0 <= to < len(ids) else draft
-    return _with_step(draft, index, change, author)
+    if change.kind in ("write", "pin", "release"):
+        return _given(draft, change, author)
+    return _with_step(draft, index, change)
 
 
-def _with_step(draft: Draft, index: int, change: Change, author: Author) -> Draft:
-    step, step_id = draft.workflow.steps[index], change.step
+def _given(draft: Draft, change: Change, author: Author) -> Draft:
+    step_id, run = change.step, author.run
+    if change.kind == "release":
+        given = tuple(each for each in draft.now.given if each[0] != step_id)
+        return _step_on(draft, replace(draft.now, given=given))
+    if run is not None and change.kind == "write":
+        return give(draft, step_id, change.text, written_by(author.caller))
+    if run is None or not 0 <= step_id < len(run.steps):
+        return draft
+    try:
+        return give(draft, step_id, *pinned_output(run, step_id, author.caller))
+    except InspectorError as error:
+        return replace(draft, note=str(error))
+
+
+def _with_step(draft: Draft, index: int, change: Change) -> Draft:
+    step, reads, ids = draft.workflow.steps[index], draft.workflow.reads(index), draft.now.ids
+    read = ids.index(change.read) if change.read in ids else -1
 
     def otherwise(**parts: Any) -> Draft:
         return change_step(draft, index, step.model_copy(update=parts))
 
     match change.kind:
-        case "write":
-            return draft if author.run is None else give(draft, step_id, change.text, written_by(author.caller))
+        case "give" if step.access_list != "all" and 0 <= read < index and read not in reads:
+            more = otherwise(access_list=tuple(sorted((*step.access_list, read))))
+            return replace(more, note=f"Step {index} now sees step {read}.")
+        case "cut" if read in reads:
+            kept = reads if step.access_list == "all" else step.access_list
+            less = otherwise(access_list=tuple(each for each in kept if each != read))
+            return replace(less, note=f"Step {index} no longer sees step {read}.")
         case "instruct":
             return otherwise(instruction=change.text)
         case "assign":
@@ -344,7 +342,7 @@ def _with_step(draft: Draft, index: int, change: Change, author: Author) -> Draf
         case "all":
             return otherwise(access_list="all")
         case "only":
-            return otherwise(access_list=tuple(draft.workflow.reads(index)))
+            return otherwise(access_list=tuple(reads))
         case "tell":
             told = step.instruction.rstrip()
             return otherwise(instruction=f"{told}\n\n{QUESTION}" if told else QUESTION)
@@ -354,14 +352,6 @@ def _with_step(draft: Draft, index: int, change: Change, author: Author) -> Draf
             return insert(draft, index + 1, Step(instruction=NEW_INSTRUCTION, agent=step.agent, access_list=(index,)))
         case "copy":
             return insert(draft, index + 1, step)
-        case "release":
-            given = tuple(each for each in draft.now.given if each[0] != step_id)
-            return _step_on(draft, replace(draft.now, given=given))
-        case "pin" if author.run is not None and 0 <= step_id < len(author.run.steps):
-            try:
-                return give(draft, step_id, *pinned_output(author.run, step_id, author.caller))
-            except InspectorError as error:
-                return replace(draft, note=str(error))
     return draft
 
 

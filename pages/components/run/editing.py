@@ -1,6 +1,6 @@
 """One open plan editor: what it edits (a run's plan, or a new one), and the draft in the page's state."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -123,13 +123,8 @@ class Editing:
             self.keep(draft)
         return left
 
-    @property
-    def open_ids(self) -> tuple[int, ...]:
-        """Returns the ids of the steps whose fields the page asked the component to show, the last one last."""
-        kept: tuple[int, ...] = st.session_state.get(f"open-of-{self.store.run_id}", ())
-        return kept
-
     def open_only(self, *step_ids: int) -> None:
+        """Has the component show the fields of these steps, the last one last."""
         st.session_state[f"open-of-{self.store.run_id}"] = step_ids
 
     def check(self, workflow: Workflow) -> Checked:
@@ -164,24 +159,8 @@ def edited_plan(draft: Draft, shown: Draft, forecast: RerunPreview | None, fault
         forecast: what ``shown`` would call and reuse; None: it cannot run.
     """
     faulty = {draft.now.ids[fault.step]: fault.message for fault in reversed(faults) if fault.step is not None}
-    return {**_beside_original(shown, forecast, faulty), "stale": shown != draft}
-
-
-def drawn_new_plan(
-    draft: Draft, shown: Draft, forecast: RerunPreview | None, faults: Sequence[Fault], agents: Sequence[str]
-) -> dict[str, Any]:
-    """Returns what the graph draws of a plan that no run has: nothing counts as changed. ``agents``: the pool's."""
-    draft, shown = (replace(each, original=Workflow(steps=())) for each in (draft, shown))
-    drawn = edited_plan(draft, shown, forecast, faults)
-    for part in (*drawn["steps"], *drawn["layout"]["edges"]):
-        part["change"] = None
-    return {**drawn, "agents": list(agents)}
-
-
-def _beside_original(draft: Draft, forecast: RerunPreview | None, faulty: Mapping[int, str]) -> dict[str, Any]:
-    """Draws ``draft``. ``faulty`` says what is wrong with a step, by the editor's id."""
-    changes = compare(draft.original, draft.workflow, draft.origins)
-    ids = draft.now.ids
+    stale, draft = shown != draft, shown
+    changes, ids = _compared(draft), draft.now.ids
     steps = [
         {
             "key": str(ids[index]),
@@ -199,7 +178,7 @@ def _beside_original(draft: Draft, forecast: RerunPreview | None, faulty: Mappin
         gone = {"key": str(index), "number": None, "was": index, "agent": step.agent, "instruction": step.instruction}
         words = {"change": "removed", "fate": None, "words": f"was step {index}"}
         steps.append({**gone, "reads": list(draft.original.reads(index)), **words})
-    return {"steps": steps, "layout": _layout(draft, changes)}
+    return {"steps": steps, "layout": _layout(draft, changes), "stale": stale}
 
 
 def _fate(index: int, changes: PlanChanges, forecast: RerunPreview | None, fault: str | None) -> dict[str, str | None]:
@@ -267,10 +246,13 @@ def read_plan(editing: Editing, preview: Preview) -> PlanState:
         return PlanState(checked, forecast, None)
     shown = drafts.last_readable(draft, lambda workflow: editing.check(workflow).faults)
     of_shown = forecast if shown == draft else expected(shown)[1]
-    if editing.of == "new":
-        drawn = drawn_new_plan(draft, shown, of_shown, checked.faults, editing.agents)
-    else:
-        drawn = edited_plan(draft, shown, of_shown, checked.faults)
+    if editing.of != "new":
+        return PlanState(checked, forecast, edited_plan(draft, shown, of_shown, checked.faults))
+    # No run has this plan: nothing of it counts as changed.
+    draft, shown = (replace(each, original=Workflow(steps=())) for each in (draft, shown))
+    drawn = edited_plan(draft, shown, of_shown, checked.faults) | {"agents": editing.agents}
+    for part in (*drawn["steps"], *drawn["layout"]["edges"]):
+        part["change"] = None
     return PlanState(checked, forecast, drawn)
 
 
@@ -304,7 +286,7 @@ def as_data(editing: Editing, state: PlanState) -> dict[str, Any]:
         "start": {"new": "Run this plan", "waiting": "Use this plan"}.get(editing.of, rerun),
         "starts": state.forecast is not None and not editing.missing,
         "not_yet": NOT_YET.get(editing.of, ""),
-        "show": [str(each) for each in editing.open_ids],
+        "show": [str(each) for each in st.session_state.get(f"open-of-{editing.store.run_id}", ())],
     }
 
 
@@ -345,10 +327,9 @@ def _title(editing: Editing, draft: Draft) -> str:
     if editing.of == "new":
         shape = topology(draft.workflow) if draft.workflow.steps else "no steps"
         return f"A plan of your own · {shape}"
-    changes = _changes(draft)
+    changes, compared = _changes(draft), _compared(draft)
     if not changes:
         return "Nothing is changed yet"
-    compared = _compared(draft)
     besides = len(changes) - len(compared.sentences(draft.original, draft.workflow))
     return f"{plural(compared.count + besides, 'change')}: {'; '.join(changes)}"
 
@@ -374,20 +355,16 @@ def _says(editing: Editing, forecast: RerunPreview | None) -> list[tuple[str, st
     given = [each.index for each in forecast.will_reuse if each.given]
     others = [index for index in reused if index not in given]
     told = [f"{_in_words(of)} {how}" for of, how in ((others, "reused"), (given, "by a person")) if of]
-    kept = [("reused", f"↺ {', '.join(told)}")] if reused else []
-    on_top = [("", forecast.on_top)] if forecast.on_top else []
-    first = [("", "Nothing is sent yet")] if editing.of == "new" else []
-    tokens = ("", f"about {forecast.estimated_tokens:,} tokens")
-    again = [("warn", f"◆ {forecast.effects_again}")] if forecast.effects_again else []
-    return [
-        *first,
+    said = [
+        ("", "Nothing is sent yet" if editing.of == "new" else ""),
         ("runs", f"↻ {_in_words(runs)} {words}"),
-        *again,
-        *kept,
-        tokens,
+        ("warn", f"◆ {forecast.effects_again}" if forecast.effects_again else ""),
+        ("reused", f"↺ {', '.join(told)}" if told else ""),
+        ("", f"about {forecast.estimated_tokens:,} tokens"),
         ("", forecast.cost.in_line),
-        *on_top,
+        ("", forecast.on_top),
     ]
+    return [(kind, text) for kind, text in said if text]
 
 
 def _in_words(steps: Sequence[int]) -> str:

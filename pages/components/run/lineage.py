@@ -1,7 +1,9 @@
-"""Where a run comes from, and which run was made of it."""
+"""Where a run comes from, which run was made of it, and the conversation that it belongs to."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -15,15 +17,18 @@ from conductor_core.privacy.detectors import in_words
 from conductor_core.run.request import RunRequest
 from conductor_core.run.trace import RunTrace
 from pages.components.app import places
-from pages.components.app.session import current
-from pages.components.app.widgets import fault_box, kept_fault
+from pages.components.app.session import current, viewed
+from pages.components.app.widgets import fault_box, kept_fault, rerun_when
 from pages.components.run import settings
 from pages.components.run.preflight import SIMULATED
 from pages.components.run.settings import BUILT_IN_POOLS
 from pages.components.run.task_box import open_run, start
+from pages.components.run_list.table import task_of
 from pages.components.style.formats import ago, inert, plural, run_status
 
 _MOST_RUNS_READ = 150
+_FOLLOWED_S = 3.0  # between two looks whether a turn has begun or ended
+_SHORT = 160
 
 
 def origin_notes(trace: RunTrace) -> None:
@@ -100,6 +105,57 @@ def _newest(trace: RunTrace) -> dict[str, str] | None:
     return {"run": newest.run_id, "label": f"Re-run{ended}{when}", "said": changed, "title": changed}
 
 
+# The conversation, for the strip above the run.
+
+
+def turns(trace: RunTrace) -> list[dict[str, Any]] | None:
+    """Returns the turns of the conversation of ``trace``, oldest first; None: it is the only one, or no client's.
+
+    {"run": its id, "number": from 1, "task", "said": its answer in short, or "", "status", "tokens",
+     "current": whether it is this run}
+    """
+    if not _may_have_others(trace):
+        return None
+    try:
+        store = current().store
+        found, places = store.conversation(trace.run_id), store.turn_numbers([trace.run_id])
+    except StoreError as error:
+        fault_box(error)
+        return None
+    if len(found) < 2:
+        return None
+    viewed([run.run_id for run in found if run.conclusion is not None], "list of runs")
+    first = places.get(trace.run_id, (1, len(found)))[1] - len(found) + 1
+    return [
+        {
+            "run": run.run_id,
+            "number": number,
+            "task": task_of(run)[:_SHORT],
+            "said": "" if run.conclusion is None else " ".join(run.conclusion.text[: 2 * _SHORT].split())[:_SHORT],
+            "status": run.status,
+            "tokens": run.usage.total_tokens,
+            "current": run.run_id == trace.run_id,
+        }
+        for number, run in enumerate(found, first)
+    ]
+
+
+def follow(trace: RunTrace) -> None:
+    """Draws the page anew when a turn of the conversation has begun or ended."""
+
+    def state() -> list[tuple[str, str]]:
+        return [(run.run_id, run.status) for run in current().store.conversation(trace.run_id)]
+
+    if _may_have_others(trace):
+        with suppress(StoreError):  # the strip says what is wrong
+            before = state()
+            rerun_when(lambda: state() != before, _FOLLOWED_S)
+
+
+def _may_have_others(trace: RunTrace) -> bool:
+    return trace.client is not None or trace.conversation_id is not None
+
+
 # What a failed run offers, in one press each.
 
 FAULT = "way-out-fault"
@@ -113,7 +169,8 @@ def _ways(trace: RunTrace) -> dict[str, tuple[str, str | None, str | None]]:
     if trace.status != "failed" or not may_run_here(trace):
         return {}
     found: dict[str, tuple[str, str | None, str | None]] = {}
-    if asks_conductor(trace.root.workflow) and _conductor(trace) != settings.SHIPPED:
+    own = trace.conductor is not None and trace.conductor.name == settings.SHIPPED
+    if asks_conductor(trace.root.workflow) and not own:
         found["way-conductor"] = "Plan with tiny", settings.SHIPPED, None
     files = (ref for ref in settings.offered_pools() if ref not in BUILT_IN_POOLS)
     if pool := next((ref for ref in files if Path(ref).stem != Path(trace.pool.name).stem), None):
@@ -140,15 +197,8 @@ def take_way_out(trace: RunTrace, way: str) -> None:
     _, conductor, pool = found
     with kept_fault(FAULT):  # the task again, with another Conductor or pool, which are then chosen
         run_id = start(request_again(trace, conductor, pool))
-        if pool is not None:
-            settings.use_pool(pool, conductor)
-        elif conductor is not None:
-            settings.use_conductor(conductor)
+        settings.use_pool(pool, conductor)
         open_run(run_id, trace.task)
-
-
-def _conductor(trace: RunTrace) -> str | None:
-    return None if trace.conductor is None else trace.conductor.name
 
 
 def request_again(trace: RunTrace, conductor: str | None = None, pool: str | None = None) -> RunRequest:
@@ -158,6 +208,6 @@ def request_again(trace: RunTrace, conductor: str | None = None, pool: str | Non
         needed = asks_conductor(request.workflow)
         return request.model_copy(update={"conductor": asked if needed else None})
     # The workers of another pool have other names: the Conductor plans anew.
-    asked = conductor or _conductor(trace) or settings.SHIPPED
+    asked = conductor or (trace.conductor.name if trace.conductor is not None else settings.SHIPPED)
     more = {"workflow": None, "overrides": RunRequest(task=trace.task).overrides, "conductor": asked, "pool": pool}
     return rerun_of(trace, door="page").model_copy(update=more)

@@ -22,7 +22,7 @@ from conductor_core.run.values import PoolInfo
 from conductor_core.workflow.edits import compare
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Fault, Step, Workflow
 from conductor_core.workflow.parser import parse_workflow_file
-from conductor_core.workflow.source import MAX_CHARACTERS, RawStep
+from conductor_core.workflow.source import MAX_CHARACTERS
 from conductor_core.workflow.topology import BLANK, TEMPLATES, Template, topology
 from pages.components.app import places
 from pages.components.app.session import current, readable, viewed
@@ -66,15 +66,13 @@ def given_plan(text: str, agents: Sequence[str]) -> GivenPlan:
         said = f"The plan has more than {len(parsed.steps or ())} steps, which no run takes."
         too_many = Fault(code="too_many_steps", message=said)
         return GivenPlan(None, parsed.task, parsed.faults or (too_many,), parsed.repairs)
-    steps = tuple(_step(raw, agents) for raw in parsed.steps)
-    return GivenPlan(Workflow(steps=steps), parsed.task, (), parsed.repairs)
-
-
-def _step(raw: RawStep, agents: Sequence[str]) -> Step:
-    agent = raw.agent
-    if isinstance(agent, int):
-        agent = agents[agent] if 0 <= agent < len(agents) else str(agent)
-    return Step(instruction=raw.instruction or "", agent=agent or "", access_list=raw.access_list or ())
+    steps = []
+    for raw in parsed.steps:
+        agent = raw.agent
+        if isinstance(agent, int):
+            agent = agents[agent] if 0 <= agent < len(agents) else str(agent)
+        steps.append(Step(instruction=raw.instruction or "", agent=agent or "", access_list=raw.access_list or ()))
+    return GivenPlan(Workflow(steps=tuple(steps)), parsed.task, (), parsed.repairs)
 
 
 def text_of(raw: bytes, name: str) -> str:
@@ -104,7 +102,7 @@ def take(workflow: Workflow, task: str | None = None) -> None:
     before = _draft()
     STORE.put(drafts.begin(workflow) if before is None else drafts.restart(before, workflow))
     if task and not _task():
-        st.session_state[task_box.TASK] = task
+        st.session_state[TASK] = task
     show()
 
 
@@ -150,13 +148,9 @@ def plan_state(edited: Editing, specs: Sequence[WorkerSpec], pool: str) -> PlanS
     asked = Asked(edited.task, edited.give_question, tuple(images_in(last.content)), tuple(before))
 
     def preview(workflow: Workflow, draft: Draft) -> estimates.RerunPreview:
-        expected = estimates.forecast(
-            workflow,
-            specs,
-            asked,
-            answer_tokens=answer_tokens,
-            rounds=_rounds() if any(step.agent == CONDUCTOR_AGENT for step in workflow.steps) else estimates.Rounds(),
-        )
+        recursive = any(step.agent == CONDUCTOR_AGENT for step in workflow.steps)
+        rounds = _rounds() if recursive else estimates.Rounds()
+        expected = estimates.forecast(workflow, specs, asked, answer_tokens=answer_tokens, rounds=rounds)
         if edited.of == "new":
             return expected
         changes = compare(edited.original, workflow, draft.origins)
@@ -196,7 +190,7 @@ def chosen_pool() -> PoolInfo | None:
 
 
 def _task() -> str:
-    return str(st.session_state.get(task_box.TASK) or "").strip()
+    return str(st.session_state.get(TASK) or "").strip()
 
 
 @st.cache_data(ttl=60, max_entries=1, show_spinner=False)
@@ -216,7 +210,7 @@ def _draft() -> Draft | None:
         if kept is not None:
             st.session_state[_SHOWN] = kept.shown
             if kept.shown and kept.task and not _task():
-                st.session_state[task_box.TASK] = kept.task
+                st.session_state[TASK] = kept.task
     return STORE.now
 
 
@@ -306,7 +300,7 @@ def _preview(workflow: Workflow) -> None:
 
 
 def _open_button(workflow: Workflow, task: str | None = None) -> None:
-    button("Open in the editor", "plans-open", _act, lambda: take(workflow, task), type="primary")
+    button("Open in the editor", "plans-open", _act, partial(take, workflow, task), type="primary")
 
 
 def _act(act: Callable[[], None]) -> None:
@@ -347,8 +341,7 @@ def _text() -> None:
         st.markdown(f":orange[:material/build: {inert(repair)}]")
     if given.workflow is not None:
         _open_button(given.workflow, given.task)
-        typed = str(st.session_state.get(TASK) or "").strip()
-        if given.task and typed and typed != given.task.strip():
+        if given.task and _task() not in ("", given.task.strip()):
             st.caption(f"Your task stays in the box. That of the text is not used: {inert(given.task[:160])}")
         _preview(given.workflow)
 
@@ -363,18 +356,12 @@ def _read_file() -> None:
         st.session_state[GIVEN] = text_of(uploaded.getvalue(), one_line(uploaded.name))
 
 
+@fault_shown()
 def _earlier() -> None:
-    with fault_shown():
-        _choose_earlier()
-
-
-def _choose_earlier() -> None:
-    """Raises: InspectorError."""
     listed = current().store.runs(limit=4 * _EARLIER_LISTED, without=request.UNLISTED_PURPOSES)
     listed = [run for run in listed if run.topology and run.damage is None]
-    words = {
-        run.run_id: run_label(run, f"{run.topology}, {plural(run.steps, 'step')}") for run in listed[:_EARLIER_LISTED]
-    }
+    listed = listed[:_EARLIER_LISTED]
+    words = {run.run_id: run_label(run, f"{run.topology}, {plural(run.steps, 'step')}") for run in listed}
     if not words:
         st.caption("No run has a plan yet. Run a task, then its plan can be taken from here.")
         return
@@ -417,7 +404,7 @@ def _several() -> None:
         help="At 0 the likeliest word is always taken, so all plans are equal. A Conductor whose file sets a "
         "temperature keeps its own.",
     )
-    task = str(st.session_state.get(TASK) or "").strip()
+    task = _task()
     if not task:
         st.warning("There is no task yet: close this, and type one or take an example.", icon=":material/warning:")
     write = partial(task_box.begin_plans, task, int(count), float(temperature))

@@ -25,7 +25,6 @@ from conductor_core.errors import ConductorUnavailable, InspectorError, WorkerUn
 from conductor_core.privacy.masking import TYPED_KEY
 from conductor_core.run.request import PASS_PURPOSE
 from conductor_core.run.trace import RunTrace
-from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.app.widgets import across, button, rerun_when, text_button
@@ -88,8 +87,8 @@ def apply_choices_of(trace: RunTrace | None) -> None:
     else:
         pool = found
     run_settings.put(conductor, pool)
-    if found is not None:
-        run_settings.also_exclude(trace.pool.excluded)
+    if found is not None and trace.pool.excluded:
+        run_settings.leave_out(trace.pool.excluded, keep=False)
     of_pool = None if found is None else run_settings.policies_of_pool(found)
     own = Policies(  # None where the pool, if it is there, has the same by itself
         None if of_pool and of_pool.on_incomplete == trace.on_incomplete else trace.on_incomplete,
@@ -244,13 +243,13 @@ def _sentence(text: str) -> str:
 
 
 def _row(part: Part) -> None:
-    colour, glyph = ("green", "check_circle") if part.ok else ("red", "error")
+    sign = ":green[:material/check_circle:]" if part.ok else ":red[:material/error:]"
     who = "Conductor " if part.role == "conductor" else ""
     took = "" if part.latency_ms is None or not part.ok else f" · {part.latency_ms:.0f} ms"
     price = "" if part.priced else " · price unknown"
     # A fault names its part, which other places need; here the name stands before it.
     said = part.detail.removeprefix(f"{who or 'worker '}{part.name}").lstrip(": ")
-    st.markdown(f":{colour}[:material/{glyph}:] **{who}{inert(part.name)}** · {inert(said)}{took}{price}")
+    st.markdown(f"{sign} **{who}{inert(part.name)}** · {inert(said)}{took}{price}")
 
 
 def _help(used: Sequence[WorkerSpec], missing: Missing, found: Preflight | None) -> None:
@@ -302,19 +301,16 @@ def served() -> tuple[WorkerSpec, ...]:
     return models.ready_workers(asked.result()) if asked.done() else ()
 
 
+@st.cache_resource(ttl=RECHECK_S, show_spinner=False)
 def asked_servers() -> "Future[tuple[models.FoundServer, ...]]":
     """Returns the question to this machine's servers, which goes on in the background. It never fails."""
-    return asked(current().settings)
+    settings = current().settings
 
+    def found() -> tuple[models.FoundServer, ...]:
+        try:
+            return models.find_servers({}, settings)
+        except Exception:
+            log.exception("the search for model servers on this machine failed")
+            return ()
 
-@st.cache_resource(ttl=RECHECK_S, show_spinner=False)
-def asked(_settings: Settings) -> "Future[tuple[models.FoundServer, ...]]":
-    return _thread.submit(_found, _settings)
-
-
-def _found(settings: Settings) -> tuple[models.FoundServer, ...]:
-    try:
-        return models.find_servers({}, settings)
-    except Exception:
-        log.exception("the search for model servers on this machine failed")
-        return ()
+    return _thread.submit(found)

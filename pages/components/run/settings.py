@@ -5,11 +5,10 @@ Conductor would have to be downloaded first, a link leads to the Models page.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import streamlit as st
 from pydantic import Field, ValidationError
@@ -128,7 +127,6 @@ def write_kept(folder: Path, kept: Kept, browser: str | None = None) -> None:
 
 # What happens to an incomplete answer, and who is told the task.
 
-ON_INCOMPLETE, GIVE_QUESTION = "on-incomplete", "give-question"
 _OF_POOL: Literal[""] = ""
 """Stands for the pool's own option: a field whose value is None looks as if nothing were chosen."""
 _POLICIES: Mapping[OnIncomplete | Literal[""], str] = {
@@ -145,41 +143,34 @@ _TASK_CHOICES: Mapping[bool | Literal[""], str] = {
 }
 
 
-@dataclass(frozen=True)
-class Policies:
+class Policies(NamedTuple):
     """The choices for a run; None where the pool's own option holds."""
 
     on_incomplete: OnIncomplete | None = None
     give_question: bool | None = None
 
-    @property
-    def in_words(self) -> list[str]:
-        whole = [] if self.on_incomplete is None else [f"An incomplete answer {_POLICIES[self.on_incomplete]}"]
-        recipients = [] if self.give_question is None else [f"The question goes to {_TASK_CHOICES[self.give_question]}"]
-        return whole + recipients
 
-
-def policies_now(before: Policies) -> Policies:
-    whole = st.session_state.get(ON_INCOMPLETE, before.on_incomplete)
-    recipients = st.session_state.get(GIVE_QUESTION, before.give_question)
-    return Policies(whole or None, None if recipients == _OF_POOL else recipients)
+def chosen_policies() -> Policies:
+    recipients = _now("give_question")
+    return Policies(_now("on_incomplete") or None, None if recipients == _OF_POOL else recipients)
 
 
 def put_policies(policies: Policies) -> None:
-    st.session_state[ON_INCOMPLETE] = policies.on_incomplete or _OF_POOL
-    st.session_state[GIVE_QUESTION] = _OF_POOL if policies.give_question is None else policies.give_question
+    for name in ("on_incomplete", "give_question"):
+        chosen = getattr(policies, name)
+        st.session_state[_key(name)] = _OF_POOL if chosen is None else chosen
 
 
 def _key(name: str) -> str:
     return {"conductor": CONDUCTOR, "pool": POOL}.get(name, name.replace("_", "-"))
 
 
-def _field(name: str, keep: Callable[[str], None]) -> dict[str, Any]:
-    """Returns what the field of a choice has in common with all others: ``keep`` keeps what it says now."""
-    return {"key": _key(name), "on_change": keep, "args": (name,), "persist_state": "session"}
+def _field(name: str) -> dict[str, Any]:
+    """Returns what the field of a choice has in common with all others."""
+    return {"key": _key(name), "on_change": _keep, "args": (name,), "persist_state": "session"}
 
 
-def choose_policies(before: Policies, keep: Callable[[str], None]) -> None:
+def choose_policies() -> None:
     words: tuple[tuple[str, str, Mapping[Any, str], str], ...] = (
         ("on_incomplete", "An incomplete answer", _POLICIES, "An answer that is refused, filtered, cut off or empty. "
          "Later steps read what there is of it only if it goes on. The pool file names a worker's fallback."),
@@ -187,30 +178,24 @@ def choose_policies(before: Policies, keep: Callable[[str], None]) -> None:
          "A step is told the task where its instruction names it, or every step is."),
     )  # fmt: skip
     for column, (name, label, choices, says) in zip(st.columns(2, gap="small"), words, strict=True):
-        chosen = getattr(before, name)
-        index = list(choices).index(_OF_POOL if chosen is None else chosen)
-        column.selectbox(
-            label, list(choices), index=index, format_func=choices.__getitem__, help=says, **_field(name, keep)
-        )
+        before = _before(name)
+        index = list(choices).index(_OF_POOL if before is None else before)
+        column.selectbox(label, list(choices), index=index, format_func=choices.__getitem__, help=says, **_field(name))
 
 
 # When the next run waits for an approval.
 
-GATES, ABOVE_USD = "gates", "gate-above-usd"
 
-
-def gates_now(rules: Sequence[str], above_usd: float | None) -> tuple[str, ...]:
-    """Returns what the fields say now, and the arguments where they are not drawn yet. It may hold what is no gate."""
-    said = [*st.session_state.get(GATES, rules)]
-    if (usd := st.session_state.get(ABOVE_USD, above_usd)) is not None:
+def gates() -> tuple[str, ...]:
+    """Returns when the next run waits for an approval, as written: it may hold what is no gate."""
+    said = [*_now("gates")]
+    if (usd := _now("gate_above_usd")) is not None:
         said.append(f"usd:{usd:g}")
     return tuple(dict.fromkeys(said))
 
 
-def choose_gates(
-    specs: Sequence[WorkerSpec], rules: Sequence[str], above_usd: float | None, keep: Callable[[str], None]
-) -> None:
-    """Draws the fields. ``rules`` and ``above_usd``: what is chosen before anyone changes them on this page."""
+def choose_gates(specs: Sequence[WorkerSpec]) -> None:
+    rules = _before("gates")
     providers = sorted({f"provider:{name}" for spec in specs if not spec.simulated for name in servers(spec)})
     tools = ["tools"] if any(spec.tools for spec in specs) else []
     offered = list(dict.fromkeys(["plan", "steps", *tools, *providers, *rules]))
@@ -218,7 +203,7 @@ def choose_gates(
         "Wait for approval",
         offered,
         list(rules),
-        **_field("gates", keep),
+        **_field("gates"),
         format_func=gate_words,
         placeholder="never",
         accept_new_options=True,
@@ -229,12 +214,12 @@ def choose_gates(
         "Wait above USD",
         0.0,
         None,
-        above_usd,
-        **_field("gate_above_usd", keep),
+        _before("gate_above_usd"),
+        **_field("gate_above_usd"),
         placeholder="never",
         help="Waits if the run may cost more than this, or if a price is unknown.",
     )
-    for text in st.session_state.get(GATES, ()):
+    for text in _now("gates"):
         try:
             read_gate(text)
         except BadInput as error:
@@ -318,16 +303,23 @@ def request(task: str, *, plan_only: bool, answering: tuple[str, str] | None = N
 
 
 def conductor() -> str:
-    return str(st.session_state.get(CONDUCTOR) or _before("conductor"))
+    return str(_now("conductor"))
 
 
 def pool() -> str:
-    return str(st.session_state.get(POOL) or _before("pool"))
+    return str(_now("pool"))
+
+
+def use_pool(ref: str | None, conductor_ref: str | None = None) -> None:
+    """Chooses a pool and a Conductor, and keeps that. None: the one that is chosen."""
+    for name, chosen in (("pool", ref), ("conductor", conductor_ref)):
+        if chosen is not None:
+            st.session_state[_key(name)] = chosen
+            _keep(name)
 
 
 def use_conductor(ref: str) -> None:
-    st.session_state[CONDUCTOR] = ref
-    _keep("conductor")
+    use_pool(None, ref)
 
 
 def was_proposed() -> bool:
@@ -338,35 +330,18 @@ def put_proposal_away(instead: str | None = None) -> None:
     """``instead``: the Conductor that was proposed, if the person takes it."""
     st.session_state[KEPT] = _kept().model_copy(update={"proposed": True})
     _write(proposed=True)
-    if instead is not None:
-        use_conductor(instead)
-
-
-def use_pool(ref: str, conductor_ref: str | None = None) -> None:
-    """``conductor_ref``: who plans for it; None: whoever is chosen."""
-    st.session_state[POOL] = ref
-    _keep("pool")
-    if conductor_ref is not None:
-        use_conductor(conductor_ref)
+    use_pool(None, instead)
 
 
 def excluded() -> list[str]:
     return list(st.session_state.get(f"excluded:{pool()}", _kept().excluded.get(pool(), ())))
 
 
-def leave_out(names: Sequence[str], out: bool = True) -> None:
+def leave_out(names: Sequence[str], out: bool = True, *, keep: bool = True) -> None:
     others = [each for each in excluded() if each not in names]
     st.session_state[f"excluded:{pool()}"] = [*others, *(names if out else ())]
-    _keep_excluded()
-
-
-def gates() -> tuple[str, ...]:
-    """Returns when the next run waits for an approval, as written: it may hold what is no gate."""
-    return gates_now(_before("gates"), _before("gate_above_usd"))
-
-
-def chosen_policies() -> Policies:
-    return policies_now(Policies(_before("on_incomplete"), _before("give_question")))
+    if keep:
+        _keep_excluded()
 
 
 def policies_of_pool(ref: str) -> Policies | None:
@@ -379,12 +354,17 @@ def policies_of_pool(ref: str) -> Policies | None:
 
 
 def limits() -> Limits:
-    now = {name: st.session_state.get(_key(name), _before(name)) for name in Limits.model_fields}
-    return Limits(**{**now, "max_steps": now["max_steps"] or _before("max_steps")})
+    return Limits(**{name: _now(name) for name in Limits.model_fields})
 
 
 def _setting(name: str) -> Any:
     return _NOTHING[name] if name in _NOTHING else getattr(current().settings, name)
+
+
+def _now(name: str) -> Any:
+    """Returns what the page says of a name, else what was chosen before. Without these three no run can begin."""
+    said = st.session_state.get(_key(name), _before(name))
+    return said if said or name not in ("conductor", "pool", "max_steps") else _before(name)
 
 
 def _before(name: str) -> Any:
@@ -412,8 +392,7 @@ def _without_gone(found: Kept) -> Kept:
         choice: Choice[str] | None = getattr(found, name)
         if choice is not None and not is_there(ref := choice.chosen):
             short = ref if len(ref) <= _LONGEST_SAID else f"{ref[:_LONGEST_SAID]}…"
-            now = getattr(current().settings, name)
-            gone[name] = f"The {word} {short} is no longer available; {now} is selected."
+            gone[name] = f"The {word} {short} is no longer available; {_setting(name)} is selected."
     if gone:
         st.session_state[KEPT_ERROR] = " ".join(gone.values())
     return found.model_copy(update=dict.fromkeys(gone))
@@ -441,11 +420,6 @@ def pool_called(name: str) -> str | None:
 
 def put(conductor_ref: str, pool_ref: str) -> None:
     st.session_state[CONDUCTOR], st.session_state[POOL] = conductor_ref, pool_ref
-
-
-def also_exclude(names: Sequence[str]) -> None:
-    if more := [name for name in names if name not in excluded()]:
-        st.session_state[f"excluded:{pool()}"] = [*excluded(), *more]
 
 
 def _keep(name: str) -> None:
@@ -511,10 +485,9 @@ def expander(shown: PoolInfo | None = None, answering: str | None = None) -> Seq
         shown: the pool of the run on the page. If another is chosen, the label says that it is for the next run.
         answering: who plans and answers the next run instead of the chosen ones; None: they do.
     """
-    specs: Sequence[WorkerSpec] = ()
-    fault = ""
+    specs, fault = list[WorkerSpec](), ""
     try:
-        specs = read_specs(pool(), current().settings)
+        specs += read_specs(pool(), current().settings)
     except InspectorError as error:
         fault = str(error)
     key, label = f"settings-{st.session_state.get(_CLOSED, 0)}", inert(answering) if answering else _label(specs, shown)
@@ -525,10 +498,10 @@ def expander(shown: PoolInfo | None = None, answering: str | None = None) -> Seq
             _choose_conductor()
         with middle:
             _choose_pool([spec.name for spec in specs], fault)
-            choose_gates(specs, _before("gates"), _before("gate_above_usd"), _keep)
+            choose_gates(specs)
         with right:
             _choose_limits()
-            choose_policies(Policies(_before("on_incomplete"), _before("give_question")), _keep)
+            choose_policies()
     return specs
 
 
@@ -546,7 +519,11 @@ def _label(specs: Sequence[WorkerSpec], shown: PoolInfo | None) -> str:
     if keys := keys_set([spec for spec in specs if spec.name not in out]):
         workers += f", {keys}"
     chips = [f"Conductor: {conductor()}", f"Pool: {pool_name()}, {workers}", f"Limits: {' · '.join(parts)}"]
-    chips += chosen_policies().in_words
+    policies = chosen_policies()
+    if policies.on_incomplete is not None:
+        chips.append(f"An incomplete answer {_POLICIES[policies.on_incomplete]}")
+    if policies.give_question is not None:
+        chips.append(f"The question goes to {_TASK_CHOICES[policies.give_question]}")
     if waiting := gates():
         chips.append(f"Waits: {listed([gate_words(gate) for gate in waiting])}")
     other = shown is not None and (shown.name, set(shown.excluded)) != (pool_name(), set(out))
@@ -566,13 +543,10 @@ def _choose_conductor() -> None:
         "Conductor",
         offered,
         index=offered.index(conductor()),
-        key=CONDUCTOR,
         accept_new_options=True,
-        on_change=_take_conductor,
-        args=(conductor(),),
         help="Your conductors files, and what this machine has and could have. You may also type a folder, a hub id, "
         "or URL#MODEL of an OpenAI-compatible server.",
-        persist_state="session",
+        **_field("conductor") | {"on_change": _take_conductor, "args": (conductor(),)},
     )
     st.caption(_what_running_does(chosen or "", options.get(chosen or "")))
     st.page_link(places.MODELS, label="Models: memory, speed, downloads", icon=":material/neurology:")
@@ -610,7 +584,7 @@ def _choose_pool(names: list[str], fault: str) -> None:
         accept_new_options=True,
         format_func=pool_label,
         help="A built-in pool, or the path of a pool file (TOML). The Workers page shows who is in it.",
-        **_field("pool", _keep),
+        **_field("pool"),
     )
     if fault:
         fault_box(fault)
@@ -637,4 +611,4 @@ def _choose_limits() -> None:
     )
     columns = (*st.columns(3, gap="small"), *st.columns(2, gap="small"))
     for column, (label, name, least, most, how) in zip(columns, fields, strict=True):
-        column.number_input(label, least, most, _before(name), **_field(name, _keep), **how)
+        column.number_input(label, least, most, _before(name), **_field(name), **how)

@@ -61,8 +61,7 @@ _UPLOADS = "task-image-uploads"
 
 
 def chosen() -> tuple[ImagePart, ...]:
-    found: tuple[ImagePart, ...] = st.session_state.get(IMAGES, ())
-    return found
+    return tuple(st.session_state.get(IMAGES, ()))
 
 
 def put(images: Sequence[ImagePart]) -> None:
@@ -92,20 +91,14 @@ def images_row(specs: Sequence[WorkerSpec]) -> None:
     # It stays until the next image: a drawing of the page that another one breaks off must not take it along.
     if message := st.session_state.get(_FAULT):
         st.error(message, icon=":material/error:")
-    if images and (note := _note(specs)):
-        st.warning(note, icon=":material/warning:")
-
-
-def _note(specs: Sequence[WorkerSpec]) -> str | None:
-    conversation = (Message(role="user", content=content_of("", chosen())),)
-    given = images_given(conversation, {spec.name: spec for spec in specs}, every_step=False)
-    if given is None or given.agents:
-        return None
-    what = "the image" if len(chosen()) == 1 else "the images"
-    return (
-        f"No worker of the pool {inert(settings.pool())} accepts images. Choose a pool with one that does "
-        f'(`accepts = ["text", "image"]` in its file), or remove {what}.'
-    )
+    turn = Message(role="user", content=content_of("", images))
+    given = images_given((turn,), {spec.name: spec for spec in specs}, every_step=False)
+    if given is not None and not given.agents:
+        st.warning(
+            f"No worker of the pool {inert(settings.pool())} accepts images. Choose a pool with one that does "
+            f'(`accepts = ["text", "image"]` in its file), or remove the image{"s" if images[1:] else ""}.',
+            icon=":material/warning:",
+        )
 
 
 def _take(key: str) -> None:
@@ -165,13 +158,9 @@ def task_box(
     with st.container(border=True, key="task-box"):
         with across("task-row", wrap=False, gap="xsmall"):
             st.text_area(
-                "Task",
-                key=TASK,
-                height=68,
-                label_visibility="collapsed",
-                placeholder="Type a task of your own…",
+                "Task", key=TASK, height=68, label_visibility="collapsed", placeholder="Type a task of your own…",
                 persist_state="session",
-            )
+            )  # fmt: skip
             image_field()
             shown_pool, answering = None if trace is None else trace.pool, None if asking is None else asking.in_words
             specs = settings.expander(shown_pool, answering)

@@ -31,7 +31,7 @@ from pages.components.app.widgets import (
     rerun_when,
     select,
     text_button,
-)
+)  # fmt: skip
 from pages.components.run import preflight, settings
 from pages.components.style.formats import html, inert, plural
 
@@ -55,11 +55,9 @@ _checking = ThreadPoolExecutor(2, thread_name_prefix="who-answers")
 
 @dataclass(frozen=True)
 class Asking:
-    """What the page asks about a task.
+    """What the page asks about a task: ``offers`` has the simulated workers last, and Run takes the ``chosen`` one.
 
-    Attributes:
-        offers: who could answer, the simulated workers last. chosen: the one that Run takes.
-        looking: whether this machine's servers have not answered yet.
+    ``looking``: whether this machine's servers have not answered yet.
     """
 
     task: str
@@ -70,10 +68,9 @@ class Asking:
 
     @property
     def in_words(self) -> str:
-        workers = plural(len(self.chosen.specs), "worker")
         ref = _planner(self)
         name = self.chosen.planner_name if ref == self.chosen.planner else ref
-        return f"{name} · {self.chosen.short}, {workers}"
+        return f"{name} · {self.chosen.short}, {plural(len(self.chosen.specs), 'worker')}"
 
     @property
     def run_label(self) -> str:
@@ -147,13 +144,8 @@ def _asking(task: str) -> Asking:
     looking = bool(wait_for([servers], timeout=AT_ONCE_S).not_done)
     found = () if looking else servers.result()
     on_disk = core.from_disk(core.small_models(current().settings), settings.conductor_options().values())
-    offers = (
-        *core.from_servers(found),
-        *([] if on_disk is None else [on_disk]),
-        *core.from_keys(),
-        core.from_typed_key(_provider(found)),
-        core.simulated(),
-    )
+    offers = (*core.from_servers(found), *([] if on_disk is None else [on_disk]), *core.from_keys())
+    offers = (*offers, core.from_typed_key(_provider(found)), core.simulated())
     picked = st.session_state.get(CHOSEN)
     chosen = next((offer for offer in offers if offer.id == picked), None) or core.best(offers)
     return Asking(task, offers, chosen, found, looking)
@@ -274,9 +266,9 @@ def _provider(servers: Sequence[FoundServer]) -> Provider:
     offered = core.providers(servers)
     wanted = st.session_state.get(PROVIDER)
     found = next((each for each in offered if each.base_url == wanted), offered[0])
-    named: dict[str, tuple[FoundServer, ...]] = st.session_state.get(_LOCKED, {})
     if not found.specs and settings.typed_keys().of(found.base_url) is not None:
-        return Provider(found.base_url, found.title, ready_workers(named.get(found.base_url, ())))
+        named = st.session_state.get(_LOCKED, {}).get(found.base_url, ())
+        return Provider(found.base_url, found.title, ready_workers(named))
     return found
 
 
@@ -289,26 +281,14 @@ def _key_field(now: Asking) -> None:
     offered = {each.base_url: each.title for each in core.providers(now.servers)}
     with across("typed-key-row"):
         select(
-            "Provider",
-            offered,
-            PROVIDER,
-            index=list(offered).index(provider.base_url),
-            format_func=offered.__getitem__,
-            width=230,
-            persist_state="session",
-        )
+            "Provider", offered, PROVIDER, index=list(offered).index(provider.base_url),
+            format_func=offered.__getitem__, width=230, persist_state="session",
+        )  # fmt: skip
         if settings.typed_keys().of(provider.base_url) is None:
             st.text_input(
-                "Key",
-                type="password",
-                key=KEY,
-                placeholder=f"Key for {provider.title}, then Enter",
-                label_visibility="collapsed",
-                width=340,
-                max_chars=LONGEST_KEY,
-                on_change=_take_key,
-                args=(provider,),
-            )
+                "Key", type="password", key=KEY, placeholder=f"Key for {provider.title}, then Enter",
+                label_visibility="collapsed", width=340, max_chars=LONGEST_KEY, on_change=_take_key, args=(provider,),
+            )  # fmt: skip
         else:
             models = ", ".join(spec.name for spec in provider.specs) or "no models named"
             st.html(_html("key_here", models=models), width="content")
@@ -325,28 +305,24 @@ def _take_key(provider: Provider) -> None:
     st.session_state.pop(_CHECKS, None)
     if not typed.strip():
         return
+    url, keys = provider.base_url, settings.typed_keys()
     with kept_fault(KEY_FAULT):
-        settings.typed_keys().put(provider.base_url, typed)
-        if provider.host is None:
-            _ask_locked(provider)
+        keys.put(url, typed)
+        if provider.host is None:  # this machine's servers are asked once more, this one with its key
+            found = find_servers({}, current().settings, keys)
+            models = tuple(server for server in found if server.base_url == url and server.models)
+            st.session_state.setdefault(_LOCKED, {})[url] = models
+            if not models:
+                keys.forget(url)
+                raise BadInput(f"{provider.title} refused that key, or names no models with it.")
     preflight.forget()
-
-
-def _ask_locked(provider: Provider) -> None:
-    """Asks this machine's servers once more, this one with its key. It is forgotten if the server refuses it."""
-    found = find_servers({}, current().settings, settings.typed_keys())
-    models = tuple(server for server in found if server.base_url == provider.base_url and server.models)
-    st.session_state[_LOCKED] = {**st.session_state.get(_LOCKED, {}), provider.base_url: models}
-    if not models:
-        settings.typed_keys().forget(provider.base_url)
-        st.session_state[KEY_FAULT] = f"{provider.title} refused that key, or names no models with it."
 
 
 def _forget(base_url: str | None = None) -> None:
     """Forgets what servers said, so that they are asked again, or that one's key."""
     st.session_state.pop(_CHECKS, None)
     if base_url is None:
-        preflight.asked.clear()
+        preflight.asked_servers.clear()
     else:
         settings.typed_keys().forget(base_url)
         preflight.forget()
@@ -356,14 +332,14 @@ def _forget(base_url: str | None = None) -> None:
 
 
 def _download_row() -> None:
-    model = _to_download(core.small_models(current().settings))
+    model = _to_download()
     if model is None:
         return
     moving = model.download.moving
 
     @st.fragment(run_every=EVERY_S if moving else None)
     def draw() -> None:
-        now = _to_download(core.small_models(current().settings))
+        now = _to_download()
         if now is None or now.download.moving != moving:
             st.rerun()
         with across("offer-row-download"):
@@ -385,7 +361,8 @@ def _download_row() -> None:
     draw()
 
 
-def _to_download(models: Sequence[SmallModel]) -> SmallModel | None:
+def _to_download() -> SmallModel | None:
+    models = core.small_models(current().settings)
     if any(model.download.state == "here" for model in models):
         return None
     return next((model for model in models if model.fits), None)
@@ -430,11 +407,7 @@ def _who_plans(now: Asking, plan_only: Callable[[], None]) -> None:
         st.html(_html("who_plans"), width="content")
         with st.container(key="who-plans-choice"):
             st.radio(
-                "Who plans?",
-                list(offered),
-                format_func=offered.__getitem__,
-                key=f"{PLANNER}-{now.chosen.id}",
-                horizontal=True,
-                label_visibility="collapsed",
-            )
+                "Who plans?", list(offered), format_func=offered.__getitem__, key=f"{PLANNER}-{now.chosen.id}",
+                horizontal=True, label_visibility="collapsed",
+            )  # fmt: skip
         button("See the plan first", "see-plan", plan_only)

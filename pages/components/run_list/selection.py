@@ -21,7 +21,6 @@ from storage import BatchSummary
 
 _ASKED = "history-delete-asked"
 _NOTICE = "history-told"
-_COMPARED = "history-compared"
 MOST_COMPARED = 26
 _MOST_OF_A_BATCH = 100_000
 _MOST_REASONS = 3
@@ -44,11 +43,15 @@ def bar(rows: Sequence[Entry]) -> None:
     with across("picked"):
         st.markdown(f"**{plural(len(ids), 'run')} selected**", width="content")
         everything = all(st.session_state.get(pick_key(row)) for row in rows)
-        name = "None" if everything else "All of this page"
-        button(name, "pick-all", _pick_all, rows, not everything)
+        every = {pick_key(row): not everything for row in rows}
+        button("None" if everything else "All of this page", "pick-all", st.session_state.update, every)
         says = f"Two runs in detail, up to {MOST_COMPARED} as a table against the first."
         off = not 2 <= len(ids) <= MOST_COMPARED
-        button("Compare", "compare-picked", _compare, ids, icon="compare_arrows", help=says, disabled=off)
+        if button("Compare", "compare-picked", icon="compare_arrows", help=says, disabled=off):
+            # The oldest run first: the list has the newest first, and a change has a direction.
+            first, second, *more = reversed(ids)
+            query = {"a": first, "b": second} | ({"more": ",".join(more)} if more else {})
+            st.switch_page(places.COMPARE, query_params=query)
         says = "Which run was made from which, and what was edited between them. Select one run."
         of_first = ("tree-picked", places.write, "tree", ids[0] if ids else None)
         button("Tree", *of_first, icon="account_tree", help=says, disabled=len(ids) != 1)
@@ -61,14 +64,6 @@ def bar(rows: Sequence[Entry]) -> None:
         button("Release", "release-picked", _hold, ids, False, disabled=off)
         button("Delete…", "delete-picked", remember, _ASKED, ids, icon="delete", disabled=off)
     _confirm(ids)
-    if (query := st.session_state.pop(_COMPARED, None)) is not None:
-        st.switch_page(places.COMPARE, query_params=query)
-
-
-def _compare(run_ids: Sequence[str]) -> None:
-    """Leads to the comparison, the oldest run first: the list has the newest first, and a change has a direction."""
-    first, second, *more = reversed(run_ids)
-    st.session_state[_COMPARED] = {"a": first, "b": second} | ({"more": ",".join(more)} if more else {})
 
 
 def show_outcome() -> None:
@@ -87,27 +82,19 @@ def documents_of(run_ids: Sequence[str], browser: str) -> bytes:
 def _document(run_id: str) -> dict[str, Any]:
     try:
         return run_document(current().store.trace(run_id)[0], whole=True)
-    except UnknownRun as error:  # erased
-        return {"run_id": run_id, "damage": {"sequence": None, "message": str(error)}}
-    except RunUnreadable as error:
-        if error.trace is not None:
+    except (UnknownRun, RunUnreadable) as error:  # erased, or damaged
+        if isinstance(error, RunUnreadable) and error.trace is not None:
             return run_document(error.trace, whole=True, fault=error)
-        return {"run_id": run_id, "damage": {"sequence": error.sequence, "message": str(error)}}
-
-
-def _pick_all(rows: Sequence[Entry], on: bool) -> None:
-    for row in rows:
-        st.session_state[pick_key(row)] = on
+        return {"run_id": run_id, "damage": {"sequence": getattr(error, "sequence", None), "message": str(error)}}
 
 
 def _hold(run_ids: Sequence[str], held: bool) -> None:
+    what = "held: none of them can be deleted" if held else "released"
+    st.session_state[_NOTICE] = (True, f"{plural(len(run_ids), 'run')} {what}.")
     try:
         current().store.hold(run_ids, local_caller("page"), held=held)
     except StoreError as error:
         st.session_state[_NOTICE] = (False, str(error))
-        return
-    what = "held: none of them can be deleted" if held else "released"
-    st.session_state[_NOTICE] = (True, f"{plural(len(run_ids), 'run')} {what}.")
 
 
 def _confirm(ids: Sequence[str]) -> None:
@@ -157,11 +144,10 @@ def record() -> None:
     found, count = current().store.deletions()
     if not count:
         return
+    lines = []
+    for each in found:
+        how = f"{'erased' if each.erased else 'deleted'} by {each.caller.in_words}"
+        lines.append(f"{moment(each.deleted_at_utc)} · {how} · run {each.run_id}")
+    lines += [f"and {count - len(found):,} before"] if count > len(found) else []
     with st.expander(name_of_record(count), icon=":material/delete:"):
-        lines = [
-            f"{moment(each.deleted_at_utc)} · {'erased' if each.erased else 'deleted'} by {each.caller.in_words} · "
-            f"run {each.run_id}"
-            for each in found
-        ]
-        lines += [f"and {count - len(found):,} before"] if count > len(found) else []
-        st.markdown("  \n".join(inert(line) for line in lines))
+        st.markdown("  \n".join(map(inert, lines)))

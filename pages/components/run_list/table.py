@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import streamlit as st
 from markupsafe import Markup
@@ -151,12 +152,11 @@ ANSWER = "Answer"
 
 
 def cells(
-    row: Row, columns: Sequence[str], extra: Mapping[str, str], judged: Mapping[str, Sequence[Judgement]] | None = None
+    row: Row, columns: Sequence[str], extra: Mapping[str, str], judged: Mapping[str, Sequence[Judgement]]
 ) -> list[tuple[str, str, str]]:
     """Returns the columns after the name: their name, their kind and what they say.
 
-    A narrow screen shows the names of numbers before them, and no head. ``extra``: a further column, by run.
-    ``judged``: what counts of each run, which stands before its answer.
+    A narrow screen shows the names of numbers before them, and no head.
     """
     entry = row.entry
     if isinstance(entry, BatchSummary):
@@ -166,7 +166,7 @@ def cells(
         known = {ANSWER: answer, "Cost": _cost(entry), "When": ago(entry.created_at_utc)}
     else:
         known = {name: draw(row, entry) for name, draw in _DRAWN.items() if name in columns}
-        if ANSWER in known and judged and (of_run := judged.get(entry.run_id)):
+        if ANSWER in known and (of_run := judged.get(entry.run_id)):
             known[ANSWER] = judgement_mark(of_run) + known[ANSWER]
     return [(name, kind(name), known.get(name, extra.get(row.id, ""))) for name in columns]
 
@@ -186,35 +186,33 @@ def _answer(row: Row, run: RunSummary) -> Markup:
         return html(TEMPLATE, "mark", kind=f"mark {run.status}", said=f"{run_status(run.status)}{more}")
     if run.conclusion is None:
         return html(TEMPLATE, "muted", said=RUN_STATUSES[run.status][1])
-    before = ""
+    before, said = "", run.conclusion.text or "empty"
     if row.before is None or row.before.conclusion is None:
         before = "no answer →" if row.before is not None and not row.before.plan_only else ""
     elif not row.same:
         values = {run.conclusion.kind, row.before.conclusion.kind} <= {"value"}
         before = f"{row.before.conclusion.text} →" if values else "other words:"
     quiet = run.conclusion.kind in ("declined", "empty")
-    said = run.conclusion.text or "empty"
     return html(TEMPLATE, "answer", said=said, before=before, quiet=quiet, same=row.same is True)
 
 
-_MARK_WORDS = {"right": "✓ right", "wrong": "✗ wrong"}
-
-
-def mark_words(judgements: Sequence[Judgement]) -> tuple[str, ...]:
+def mark_words(judgements: Sequence[Judgement]) -> list[str]:
     """Returns which marks count of an answer, in words; none where nobody judged it right or wrong."""
+    return [f"{'✓' if mark == 'right' else '✗'} {mark}" for mark in _marks(judgements)]
+
+
+def _marks(judgements: Sequence[Judgement]) -> list[str]:
     marks = {each.mark for each in judgements if each.path is None}
-    return tuple(words for mark, words in _MARK_WORDS.items() if mark in marks)
+    return [mark for mark in ("right", "wrong") if mark in marks]
 
 
 def judgement_mark(judgements: Sequence[Judgement]) -> Markup:
     """Draws in a sign what counts of a run: ✓ right, ✗ wrong, both where judges disagree, ✎ a note or a score alone."""
-    marks = {each.mark for each in judgements if each.path is None}
-    kinds = [str(mark) for mark in ("right", "wrong") if mark in marks] or ["noted"]
-    said = [
-        f"{'' if each.path is None else f'step {label(each.path)}: '}{each.in_words}, {each.judge_in_words}"
-        + (f": {each.note}" if each.note else "")
-        for each in judgements
-    ]
+    kinds = _marks(judgements) or ["noted"]
+    said = []
+    for each in judgements:
+        about, note = "" if each.path is None else f"step {label(each.path)}: ", f": {each.note}" if each.note else ""
+        said.append(f"{about}{each.in_words}, {each.judge_in_words}{note}")
     return html(TEMPLATE, "judged", kinds=kinds, said="\n".join(said))
 
 
@@ -239,7 +237,6 @@ def _cost(entry: Entry) -> Markup:
 
 
 def by_whom(run: RunSummary) -> str:
-    """Returns the name of who started it; ``somebody`` in older records."""
     return run.caller.actor.short if run.caller.actor is not None else "somebody"
 
 
@@ -315,6 +312,7 @@ OFFERED = ("Answer", "Steps", "When")
 FOLDED = "run-groups-folded"
 _GENERATIONS = 12
 
+_NONE: Mapping[str, Any] = MappingProxyType({})
 Opened = tuple[str, Callable[[str], None]]
 """How the key of a row's button begins, and what is called with the run's id."""
 
@@ -354,11 +352,11 @@ def table(
     *,
     name: str = "Task, plan, change",
     opened: Opened | None = None,
-    extra: Mapping[str, str] | None = None,
+    extra: Mapping[str, str] = _NONE,
     held: Collection[str] = (),
     picking: bool = False,
-    turns: Mapping[str, tuple[int, int]] | None = None,
-    judged: Mapping[str, Sequence[Judgement]] | None = None,
+    turns: Mapping[str, tuple[int, int]] = _NONE,
+    judged: Mapping[str, Sequence[Judgement]] = _NONE,
 ) -> None:
     """Draws a row per entry. Its name opens it; the rest stands in columns.
 
@@ -383,18 +381,22 @@ def table(
             if group.title and _head(group):
                 continue
             for row in group.rows:
+                run = row.entry if isinstance(row.entry, RunSummary) else None
                 # A link has no direction of its own, so the name of a row that tells its task carries that of the task.
-                told_task = row.entry.task if group.lone and isinstance(row.entry, RunSummary) else ""
-                with st.container(key=f"run-row-{row.id}{_way(told_task)}", horizontal=True):
+                way = _way(run.task) if group.lone and run is not None else ""
+                with st.container(key=f"run-row-{row.id}{way}", horizontal=True):
                     _name(row, opened, lone=group.lone, held=row.id in held)
-                    if turns is not None and row.id in turns and isinstance(row.entry, RunSummary):
-                        _turn(row.entry, *turns[row.id])
+                    if run is not None and row.id in turns:
+                        number, count = turns[row.id]
+                        label, begun = f":gray[turn {number:,} of {count:,}]", run.conversation_id or run.run_id
+                        says = "Show the runs of this conversation"
+                        text_button(label, f"conversation-of-{row.id}", go_to, "conversation", begun, help=says)
                     if picking:
                         named = row.entry.name if isinstance(row.entry, BatchSummary) else task_of(row.entry)
                         label = f"Select {inert(named[:60])}"
                         st.checkbox(label, key=pick_key(row.entry), label_visibility="collapsed")
                     # The line that leads to it is drawn with the columns: an element of its own costs the page more.
-                    drawn = cells(row, columns, extra or {}, judged)
+                    drawn = cells(row, columns, extra, judged)
                     guide = html(TEMPLATE, "guide", parts=row.guide)
                     st.html(html(TEMPLATE, "row", form=form, guide=guide, cells=drawn), width="content")
 
@@ -422,24 +424,17 @@ def _name(row: Row, opened: Opened | None, *, lone: bool, held: bool) -> None:
     if isinstance(run, BatchSummary):
         label = f"▤ {inert(batch_name(row, run))}"
         words = inert(f"Batch {run.batch_id}, {moment(run.created_at_utc)}, {plural(run.runs, 'run')}")
+        how: dict[str, Any] = {"width": "stretch", "help": words}
         if opened is not None:
-            query = {"batch": run.batch_id}
-            st.page_link(places.HISTORY, label=label, query_params=query, width="stretch", help=words)
+            st.page_link(places.HISTORY, label=label, query_params={"batch": run.batch_id}, **how)
         else:  # no page link: one to its own page would leave the browser's address as it was
-            text_button(label, f"open-batch-{run.batch_id}", go_to_batch, run.batch_id, width="stretch", help=words)
+            text_button(label, f"open-batch-{run.batch_id}", go_to, "batch", run.batch_id, **how)
         return
-    label = f"{'⚑ ' if held else ''}{_label(row, run, lone=lone)}"
+    label, how = f"{'⚑ ' if held else ''}{_label(row, run, lone=lone)}", {"width": "stretch", "help": _more(run)}
     if opened is None:
-        st.page_link(places.RUN, label=label, query_params={"run": run.run_id}, width="stretch", help=_more(run))
+        st.page_link(places.RUN, label=label, query_params={"run": run.run_id}, **how)
     else:  # as above
-        text_button(label, f"{opened[0]}{run.run_id}", opened[1], run.run_id, width="stretch", help=_more(run))
-
-
-def _turn(run: RunSummary, number: int, count: int) -> None:
-    """Draws which turn of its conversation a run is. A press leaves only those in the list."""
-    label, words = f":gray[turn {number:,} of {count:,}]", "Show the runs of this conversation"
-    begun = run.conversation_id or run.run_id
-    text_button(label, f"conversation-of-{run.run_id}", go_to_conversation, begun, help=words)
+        text_button(label, f"{opened[0]}{run.run_id}", opened[1], run.run_id, **how)
 
 
 def _label(row: Row, run: RunSummary, *, lone: bool) -> str:
@@ -455,37 +450,28 @@ def _label(row: Row, run: RunSummary, *, lone: bool) -> str:
     return f"{came}**{inert(task_of(run))}** :gray[{inert(run.named)}]" if run.named else came + inert(task_of(run))
 
 
-def go_to_batch(batch_id: str | None) -> None:
+def go_to(parameter: str, chosen: str | None) -> None:
+    """Shows only the runs of a ``batch`` or a ``conversation`` in History; None: all again."""
     st.session_state["history-cursors"], st.session_state["history-day"] = [], None
-    places.write("batch", batch_id)
-
-
-def go_to_conversation(begun: str | None) -> None:
-    st.session_state["history-cursors"], st.session_state["history-day"] = [], None
-    places.write("conversation", begun)
+    places.write(parameter, chosen)
 
 
 def _more(run: RunSummary) -> str:
     if run.damage:
         return inert(f"Run {run.run_id}") + "  \n" + inert(run.damage)
     word = ", says its file" if run.imported and not run.recorded else ""
-    lines = [f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.caller.in_words}{word}"]
-    if run.recorded:
-        lines.append("Recorded: it came with the program, and this database did not carry it out")
-    elif run.imported:
-        lines.append("Imported from a file: this database did not carry it out")
-    if run.imported_answers and not run.imported:
-        lines.append("Reuses answers of an imported run, which this database did not see")
-    if run.purpose:
-        lines.append(f"For: {run.purpose}{word}")
-    if run.batch_row is not None:
-        lines.append(f"Row {run.batch_row} of batch {run.batch_id}")
-    if run.parent_run_id:
-        lines.append(f"Re-run of {run.parent_run_id}")
-    lines.append(f"Conductor: {run.conductor or 'none'}; pool: {run.pool}; agents: {', '.join(run.agents) or 'none'}")
-    lines.append(f"{run.topology or 'no plan'}, {plural(run.steps, 'step')}, {run.usage.total_tokens:,} tokens")
-    if run.asked_for is not None:
-        lines.append(run.waits or "")
-    if run.error:
-        lines.append(run.error)
-    return inert("\0".join(lines)).replace("\0", "  \n")
+    came = "Imported from a file: this database did not carry it out" if run.imported else ""
+    reused = "Reuses answers of an imported run, which this database did not see" if run.imported_answers else ""
+    lines = [
+        f"Run {run.run_id}, {run.created_at_utc:%Y-%m-%d %H:%M} UTC, started by {run.caller.in_words}{word}",
+        "Recorded: it came with the program, and this database did not carry it out" if run.recorded else came,
+        "" if run.imported else reused,
+        f"For: {run.purpose}{word}" if run.purpose else "",
+        "" if run.batch_row is None else f"Row {run.batch_row} of batch {run.batch_id}",
+        f"Re-run of {run.parent_run_id}" if run.parent_run_id else "",
+        f"Conductor: {run.conductor or 'none'}; pool: {run.pool}; agents: {', '.join(run.agents) or 'none'}",
+        f"{run.topology or 'no plan'}, {plural(run.steps, 'step')}, {run.usage.total_tokens:,} tokens",
+        (run.waits or "") if run.asked_for is not None else "",
+        run.error or "",
+    ]
+    return inert("\0".join(filter(None, lines))).replace("\0", "  \n")

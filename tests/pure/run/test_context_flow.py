@@ -16,7 +16,7 @@ from conductor_core.run.context_flow import Cell, RoundContext, context_flow, se
 from conductor_core.run.trace import RunTrace, fold
 from conductor_core.run.values import Limits, Path
 from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
-from pages.components.context.matrix import matrix_data
+from pages.components.context.page import matrix_data
 from tests.support.fakes import ScriptedConductor, ScriptedWorker, lists_of, run, workflow_of
 from tests.support.run_events import created, planned, step_started
 from tests.support.workflows import AGENTS, workflows

@@ -1,6 +1,7 @@
 // Every step of two compared runs: what became of it in the plan, and its output word by word.
 
 import { el } from "./dom.js"
+import { agentColour } from "./format.js"
 import { isJson } from "./json_text.js"
 import { CLOSES, EACH, OPENS, marked, skippedWords } from "./marked_text.js"
 import { withChips } from "./task_words.js"
@@ -48,7 +49,7 @@ export class CompareTable {
         role: "row",
         tabindex: "-1",
         "data-step": row.key,
-        style: `--depth: ${row.depth}; --agent: var(--agent-${index === null ? "none" : index % 8})`,
+        style: `--depth: ${row.depth}; --agent: ${agentColour(index)}`,
         "aria-label": `Step ${name}: plan ${row.plan}, output ${row.said}`,
         onclick: () => this.onSelect(row.key),
       },

@@ -1,6 +1,7 @@
 // What else the Conductor could have chosen: a row for each choice of its plan that was open.
 
 import { el } from "./dom.js"
+import { agentColour } from "./format.js"
 import { visible } from "./text.js"
 
 const READS = { none: "reads none", some: "reads some", all: "reads all", other: "other" }
@@ -61,5 +62,5 @@ const restOf = (rest) => el("span", { class: "option number muted" }, `rest ${sh
 
 function colour(model, field, value) {
   const index = field === "agent" ? model.agentIndex(value) : null
-  return `var(--agent-${index === null ? "none" : index % 8})`
+  return agentColour(index)
 }

@@ -2,7 +2,7 @@
 // goes to Python as changes of the plan; what Python answers late takes nothing back that was typed meanwhile.
 
 import { el, once, setAttributes, setText } from "./dom.js"
-import { accessList, count, plural } from "./format.js"
+import { accessList, agentColour, count, plural } from "./format.js"
 import { fieldsAsMeant, textAsMeant } from "./plan_changes.js"
 import { withChips } from "./task_words.js"
 import { isolated, visible } from "./text.js"
@@ -265,7 +265,7 @@ function setField(field, text) {
 function showRow({ box, name, size, mark, element }, model, step, { reads, before }) {
   if (box.checked !== reads) box.checked = reads
   const index = model.agentIndex(step.agent)
-  element.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+  element.style.setProperty("--agent", agentColour(index))
   setText(name, `${step.number} · ${isolated(step.agent)}`)
   const tokens = tokensOf(model, step.key)
   setText(size, tokens === null ? "no output yet" : plural(tokens, "token"))

@@ -4,6 +4,9 @@ const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 })
 
 export const pathKey = (path) => path.join(".")
 
+// Returns an agent's colour by its place in the pool; null: it is not in the pool.
+export const agentColour = (index) => `var(--agent-${index === null ? "none" : index % 8})`
+
 export function seconds(ms) {
   if (ms === null || ms === undefined) return "–"
   if (ms < 59_950) return `${(ms / 1000).toFixed(1)} s`

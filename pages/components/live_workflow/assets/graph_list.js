@@ -4,7 +4,7 @@
 import { el, setAttributes, setClass, setText } from "./dom.js"
 import { CHANGE, FATE } from "./draw_edited.js"
 import { ranges } from "./fold.js"
-import { count, pathKey, seconds } from "./format.js"
+import { agentColour, count, pathKey, seconds } from "./format.js"
 import { STEP_STATUS, calledTools, callsNow, ended, openCalls, shownStatus } from "./status.js"
 import { isolated, visible } from "./text.js"
 
@@ -144,7 +144,7 @@ export class GraphList {
     const [who, told, reads, state, tokens, line] = row.children
     const [dot, name] = who.children
     const index = model.agentIndex(step.agent)
-    dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+    dot.style.setProperty("--agent", agentColour(index))
     setText(name, step.title)
     setText(told, step.told)
     setText(reads, step.reads)

@@ -6,7 +6,7 @@ import { copyButton, el, once, readButton, setText } from "./dom.js"
 import { edit } from "./edit_step.js"
 import { stepRows } from "./figures.js"
 import { byAgent } from "./fold.js"
-import { accessList, count, pathKey, plural, roundName, shortHash } from "./format.js"
+import { accessList, agentColour, count, pathKey, plural, roundName, shortHash } from "./format.js"
 import { contentTokens, imagesIn, inWords, partInWords, partsOf, turnMessages, typeOf } from "./message_parts.js"
 import { beginning, cutNotice, notices } from "./panes.js"
 import { STEP_STATUS, notWholeNote, shownStatus } from "./status.js"
@@ -270,7 +270,7 @@ function source(model, part, { onSelect }, ...more) {
     part.given ? el("span", { class: "given" }, givenWord(part.given)) : null,
     ...more,
   )
-  header.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+  header.style.setProperty("--agent", agentColour(index))
   return header
 }
 
@@ -509,7 +509,7 @@ function groupBox(model, group, { make, name, look, open }) {
     fold,
   )
   const index = model.agentIndex(group.agent)
-  header.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+  header.style.setProperty("--agent", agentColour(index))
   const inside = el("div", { class: "read-list" })
   const draw = () => {
     const shown = open.get(key) === true

@@ -3,7 +3,7 @@
 import { PACKED } from "./base.js"
 import { el, setText } from "./dom.js"
 import { mayEdit, ownFields } from "./edit_step.js"
-import { pathKey } from "./format.js"
+import { agentColour, pathKey } from "./format.js"
 import { innerPlanTabs, planTabs } from "./inspect_plan.js"
 import { stepTabs } from "./inspect_step.js"
 import { structureButtons } from "./plan_list.js"
@@ -82,7 +82,7 @@ export class Inspector {
   showHead(model, step, own) {
     const agent = own?.agent ?? step?.agent
     const index = agent === undefined ? null : model.agentIndex(agent)
-    this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+    this.dot.style.setProperty("--agent", agentColour(index))
     if (this.subtitle.hidden !== (own !== undefined)) {
       this.subtitle.hidden = own !== undefined
       // Other content is no old content that has moved: nobody looks for it where it was.

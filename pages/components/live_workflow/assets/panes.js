@@ -5,7 +5,7 @@ import { isOfFile } from "./decisions.js"
 import { departureLines } from "./departures.js"
 import { copyButton, el, readButton, setClass, setText } from "./dom.js"
 import { speed } from "./figures.js"
-import { count, doing, pathKey, plural, roundLine, roundName, seconds, sized } from "./format.js"
+import { agentColour, count, doing, pathKey, plural, roundLine, roundName, seconds, sized } from "./format.js"
 import {
   STEP_STATUS,
   advice,
@@ -164,7 +164,7 @@ class Pane {
     setClass(this.chip, `chip ${status}`)
     this.chip.title = word
     const index = model.agentIndex(step.agent)
-    this.dot.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+    this.dot.style.setProperty("--agent", agentColour(index))
     const rate = status === "running" ? (step.progress?.per_s?.toFixed(1) ?? speed(step, model)) : 0
     this.real.hidden = !isReal(step)
     if (isReal(step)) {

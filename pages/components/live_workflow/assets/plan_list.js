@@ -2,6 +2,7 @@
 
 import { el, once, setAttributes, setText } from "./dom.js"
 import { FATE } from "./draw_edited.js"
+import { agentColour } from "./format.js"
 import { withoutTask } from "./task_words.js"
 import { isolated, visible } from "./text.js"
 
@@ -115,7 +116,7 @@ export class PlanList {
   showRow(row, step, { model, editor, selected }) {
     const { key, number, agent, instruction } = step
     const index = model.agentIndex(agent)
-    row.element.style.setProperty("--agent", `var(--agent-${index === null ? "none" : index % 8})`)
+    row.element.style.setProperty("--agent", agentColour(index))
     row.element.classList.toggle("selected", key === selected)
     setAttributes(row.open, {
       "aria-label": `Edit step ${number}, ${isolated(agent)}`,

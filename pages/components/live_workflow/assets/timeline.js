@@ -1,7 +1,7 @@
 // Shows when each step ran, once the run is over. A row is a bar on the run's time, and a button that selects its step.
 
 import { el, setText } from "./dom.js"
-import { pathKey, seconds } from "./format.js"
+import { agentColour, pathKey, seconds } from "./format.js"
 import { visible } from "./text.js"
 
 const MOST_TICKS = 6
@@ -59,7 +59,7 @@ export class Timeline {
     const key = pathKey(bar.path)
     const began = bar.start_ms !== null
     const index = model.agentIndex(bar.agent)
-    const agent = `--agent: var(--agent-${index === null ? "none" : index % 8})`
+    const agent = `--agent: ${agentColour(index)}`
     const from = `--from: ${(bar.start_ms ?? 0) / end}; --long: ${began ? bar.duration_ms / end : 0}`
     const when = began ? `begins at ${seconds(bar.start_ms)}` : "did not begin"
     return el(

@@ -1,10 +1,10 @@
 from collections.abc import Iterable
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from conductor_core.serving.guard import OwnPagesOnly
-from pages.components.app.security import CONTENT_SECURITY_POLICY, ContentSecurityPolicy
+from pages.components.app.security import CONTENT_SECURITY_POLICY, with_policy
 
 
 async def _inner(scope: Scope, receive: Receive, send: Send) -> None:
@@ -16,7 +16,7 @@ async def _inner(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _call(
-    app: ContentSecurityPolicy | OwnPagesOnly, kind: str, path: str, headers: Iterable[tuple[bytes, bytes]]
+    app: ASGIApp, kind: str, path: str, headers: Iterable[tuple[bytes, bytes]]
 ) -> list[Message]:
     sent: list[Message] = []
 
@@ -35,7 +35,7 @@ OWN = [(b"host", b"127.0.0.1:8501"), (b"origin", b"http://127.0.0.1:8501")]
 
 
 async def test_every_response_carries_the_policy_beside_its_own_headers() -> None:
-    start = (await _call(ContentSecurityPolicy(_inner), "http", "/", []))[0]
+    start = (await _call(with_policy(_inner), "http", "/", []))[0]
     headers = dict(start["headers"])
     assert headers[b"content-security-policy"].decode() == CONTENT_SECURITY_POLICY
     assert headers[b"x-own"] == b"1"
@@ -45,7 +45,7 @@ async def test_a_response_without_headers_of_its_own_carries_the_policy() -> Non
     async def bare(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 204})
 
-    (start,) = await _call(ContentSecurityPolicy(bare), "http", "/", [])
+    (start,) = await _call(with_policy(bare), "http", "/", [])
     assert dict(start["headers"])[b"content-security-policy"].decode() == CONTENT_SECURITY_POLICY
 
 
@@ -139,7 +139,7 @@ async def test_what_is_neither_a_call_nor_a_socket_passes_whole() -> None:
         raise AssertionError(message)
 
     scope = {"type": "lifespan"}
-    for app in (OwnPagesOnly(inner, names=lambda: ()), ContentSecurityPolicy(inner)):
+    for app in (OwnPagesOnly(inner, names=lambda: ()), with_policy(inner)):
         await app(scope, receive, send)
     assert passed == [scope, receive, send] * 2
 

@@ -96,7 +96,7 @@ def test_an_inner_round_stands_below_the_step_that_opened_it() -> None:
         ),
         ev.StepStarted(run_id=RUN, at_ms=30.0, path=(0, 0), agent="solver", identity="i", messages=()),
     ]
-    bars = timeline_bars(fold(events))
+    bars = list(timeline_bars(fold(events)))
     assert [(bar.path, bar.label, bar.depth) for bar in bars] == [
         ((), "plan", 0),
         ((0,), "0 · conductor", 0),

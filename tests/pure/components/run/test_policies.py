@@ -1,11 +1,18 @@
 """The fields that say how the next run goes, drawn by Streamlit alone."""
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.components.run.settings import Policies
+from pages.components.run import settings
+from pages.components.run.settings import Choice, Kept, Policies
 
 
-def page(put: object, before: object) -> None:
+@pytest.fixture(autouse=True)
+def _nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "_write", lambda **_: None)
+
+
+def page(put: object) -> None:
     import streamlit as st
 
     from pages.components.run import settings
@@ -13,12 +20,16 @@ def page(put: object, before: object) -> None:
     if put is not None and "put" not in st.session_state:
         st.session_state["put"] = True
         settings.put_policies(put)  # type: ignore[arg-type]
-    settings.choose_policies(before, lambda name: None)  # type: ignore[arg-type]
-    st.session_state["said"] = settings.policies_now(before)  # type: ignore[arg-type]
+    settings.choose_policies()
+    st.session_state["said"] = settings.chosen_policies()
 
 
 def drawn(put: Policies | None = None, before: Policies | None = None) -> AppTest:
-    return AppTest.from_function(page, kwargs={"put": put, "before": before or Policies()}).run()
+    app = AppTest.from_function(page, kwargs={"put": put})
+    policies = {} if before is None else before._asdict()
+    kept = {name: Choice(chosen=chosen, instead_of=None) for name, chosen in policies.items()}
+    app.session_state[settings.KEPT] = Kept.model_validate(kept)
+    return app.run()
 
 
 def test_what_is_left_to_the_pool_says_so_also_after_a_run_brought_its_policies() -> None:

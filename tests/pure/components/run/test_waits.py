@@ -4,9 +4,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from pages.components.run import settings
+from pages.components.run.settings import Choice, Kept
 
 
-def page(rules: tuple[str, ...], above_usd: float | None) -> None:
+@pytest.fixture(autouse=True)
+def _nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "_write", lambda **_: None)
+
+
+def page() -> None:
     import streamlit as st
 
     from conductor_core.chat.messages import WorkerSpec
@@ -14,12 +20,15 @@ def page(rules: tuple[str, ...], above_usd: float | None) -> None:
 
     far = WorkerSpec(name="far", provider="openai", model="m", base_url="https://far.example/v1")
     simulated = WorkerSpec(name="s", provider="rehearsal", model="m")
-    settings.choose_gates((far, simulated), rules, above_usd, lambda name: None)
-    st.session_state["said"] = settings.gates_now(rules, above_usd)
+    settings.choose_gates((far, simulated))
+    st.session_state["said"] = settings.gates()
 
 
 def drawn(*rules: str, above_usd: float | None = None) -> AppTest:
-    return AppTest.from_function(page, kwargs={"rules": rules, "above_usd": above_usd}).run()
+    app = AppTest.from_function(page)
+    gates, usd = Choice(chosen=rules, instead_of=()), Choice(chosen=above_usd, instead_of=None)
+    app.session_state[settings.KEPT] = Kept.model_validate({"gates": gates, "gate_above_usd": usd})
+    return app.run()
 
 
 def test_what_can_be_chosen_names_the_servers_of_real_workers_alone() -> None:

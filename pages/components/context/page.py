@@ -1,7 +1,7 @@
-"""Who saw what in a run: the matrix, the message behind a cell, the prompts, the choice of the run."""
+"""Who saw what in a run, of what each prompt consisted, and what other access lists would cost: the Context page."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -9,30 +9,52 @@ import streamlit as st
 from markupsafe import Markup
 
 from conductor_core.chat.messages import Message
-from conductor_core.engine.estimates import Lists, WhatIf
+from conductor_core.engine.estimates import Lists, WhatIf, what_if
 from conductor_core.engine.prompts import Answer
-from conductor_core.errors import StoreError
+from conductor_core.errors import InspectorError
 from conductor_core.run.context_flow import (
     Cell,
     CellState,
+    ContextFlow,
     Part,
     PartKind,
     RoundContext,
+    context_flow,
     sent_messages,
     source_name,
 )
 from conductor_core.run.request import UNLISTED_PURPOSES
-from conductor_core.run.trace import RunTrace
-from conductor_core.run.values import Path, label
+from conductor_core.run.trace import RunTrace, RunUnreadable
+from conductor_core.run.values import Path, label, round_name
 from conductor_core.text import isolated
 from conductor_core.workflow.model import CONDUCTOR_AGENT
 from pages.components.app import places
-from pages.components.app.session import current
-from pages.components.app.widgets import across, choose_run, download, fault_box, open_link, start_link
+from pages.components.app.session import current, viewed
+from pages.components.app.widgets import (
+    across,
+    choose_run,
+    damage,
+    download,
+    fault_box,
+    fault_shown,
+    open_link,
+    rerun_when,
+    segments,
+    start_link,
+)  # fmt: skip
 from pages.components.run_list.table import OFFERED, by_task, known, run_label, table
-from pages.components.style.figures import Figure, both_colours, colour_name, layout, plain
-from pages.components.style.formats import html, listed, plural, run_status, step_status
-from storage import RunSummary
+from pages.components.style.figures import (
+    Figure,
+    agent_dot,
+    both_colours,
+    colour_name,
+    figure,
+    layout,
+    panel,
+    plain,
+    title,
+)  # fmt: skip
+from pages.components.style.formats import html, inert, listed, plural, run_status, server_name, step_status
 
 TEMPLATE = "context/context"
 STATES: dict[CellState, tuple[str, str]] = {
@@ -67,15 +89,13 @@ def cell_key(source: Path | None, reader: Path) -> str:
 
 def matrix_data(round_: RoundContext, agents: Sequence[str], chosen: Cell | None = None) -> dict[str, Any]:
     """Returns what the browser draws: heads, and rows of cells, each None where the source does not come before."""
-    names: dict[Path, str] = {step.path: step.agent for step in round_.steps}
-    sources: list[Path | None] = [None, *(step.path for step in round_.steps[:-1])]
+    names: dict[Path | None, str] = {None: ""} | {step.path: step.agent for step in round_.steps}
     rows = []
-    for source in sources:
-        agent = "" if source is None else names[source]
+    for source in (None, *(step.path for step in round_.steps[:-1])):
         found = (round_.cell(source, step.path) for step in round_.steps)
         cells = [None if cell is None else _cell(cell, names) for cell in found]
-        colour = both_colours(agent, agents)
-        rows.append({"name": source_name(source), "agent": agent, "colour": colour, "cells": cells})
+        colour = both_colours(names[source], agents)
+        rows.append({"name": source_name(source), "agent": names[source], "colour": colour, "cells": cells})
     heads = [
         {
             "name": label(step.path),
@@ -94,13 +114,14 @@ def matrix_data(round_: RoundContext, agents: Sequence[str], chosen: Cell | None
     }
 
 
-def _cell(cell: Cell, names: dict[Path, str]) -> dict[str, Any]:
+def _cell(cell: Cell, names: Mapping[Path | None, str]) -> dict[str, Any]:
     sign, word = STATES[cell.state]
     of_source = "" if cell.source is None else f" of {names[cell.source]}"
-    tokens = "" if cell.tokens is None else f", {cell.tokens:,} tokens"
-    said = f"{source_name(cell.source)}{of_source} for step {label(cell.reader)}: {word}{tokens}"
-    known = {"key": cell_key(cell.source, cell.reader), "state": cell.state, "sign": sign, "said": said}
-    return {**known, "tokens": "" if cell.tokens is None else f"{cell.tokens:,}"}
+    tokens = "" if cell.tokens is None else f"{cell.tokens:,}"
+    said = f"{source_name(cell.source)}{of_source} for step {label(cell.reader)}: {word}"
+    said += f", {tokens} tokens" if tokens else ""
+    key = cell_key(cell.source, cell.reader)
+    return {"key": key, "state": cell.state, "sign": sign, "said": said, "tokens": tokens}
 
 
 _component = cache(st.components.v2.component)  # made when it is first drawn: only a running app can make it
@@ -133,17 +154,17 @@ _HIDDEN = re.compile(
 
 
 def message_view(trace: RunTrace, cell: Cell | None, *, by_server: bool) -> None:
-    """Draws what a cell stands for; without one, what to choose: servers (``by_server``) have no cells."""
+    """Draws what a cell stands for; without one, what to choose: servers have no cells."""
     if cell is None:
         st.html(html(TEMPLATE, "choose_first", by_server=by_server))
         return
     head, texts = said_and_texts(trace, cell)
     st.html(html(TEMPLATE, "said", head=head))
-    for number, (title, text) in enumerate(texts):
+    for number, (which, text) in enumerate(texts):
         # At most its beginning, with hidden characters written out.
         shown = _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text[:MOST_SHOWN].replace("\r\n", "\n"))
         cut = f", the first {MOST_SHOWN:,} of them" if len(text) > MOST_SHOWN else ""
-        about = ", ".join(filter(None, (title, plural(len(text), "character"))))
+        about = ", ".join(filter(None, (which, plural(len(text), "character"))))
         st.html(html(TEMPLATE, "message", head=f"{about}{cut}", text=shown))
         if cut:
             name = f"{source_name(cell.source).replace(' ', '-')}.txt"
@@ -209,8 +230,7 @@ def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figu
         return None
     places: dict[Path | None, int] = {None: 0} | {step.path: number for number, step in enumerate(begun, start=1)}
     agent_of: dict[Path | None, str] = {step.path: step.agent for step in begun}
-    read = [cell for cell in round_.cells if cell.state in ("granted", "passed_on")]
-    read = [cell for cell in read if cell.source in places and cell.reader in places]
+    read = [cell for cell in _passed(round_) if cell.source in places and cell.reader in places]
     names = ["the task", *(f"{label(step.path)} · {plain(isolated(step.agent))}" for step in begun)]
     colours = ["@tone-1", *(f"@{colour_name(step.agent, agents)}" for step in begun)]
     flows = [
@@ -246,50 +266,146 @@ def sankey(round_: RoundContext, trace: RunTrace, agents: Sequence[str]) -> Figu
     return {"data": [{**drawn, "node": nodes, "link": {**links, **hover}}], "layout": shape}
 
 
-def sankey_in_words(round_: RoundContext) -> str:
-    flows = [
-        f"{source_name(cell.source)} to step {label(cell.reader)} {cell.tokens or 0:,}"
-        for cell in round_.cells
-        if cell.state in ("granted", "passed_on")
-    ]
-    return f"Tokens from step to step: {'; '.join(flows)}"
+def _passed(round_: RoundContext) -> list[Cell]:
+    return [cell for cell in round_.cells if cell.state in ("granted", "passed_on")]
 
 
 def _soft(agent: str | None, agents: Sequence[str]) -> str:
     return "@faint" if agent is None else f"@soft-{colour_name(agent, agents)}"
 
 
+# The page.
+
+FOLLOWED_S = 2.0
 MOST_RUNS = 30
+MOST_ROWS = 15  # of the matrix; more scroll inside it
+BY_STEP, BY_SERVER = "By step", "By provider"
 
 
-def chosen_run() -> str | None:
-    """Draws the title with the picker. Returns the id of the run in the address; None: there is none."""
+def show() -> None:
     run_id = places.read("run")
     with across("context-choice"):
         st.title("Context", anchor=False, width="content")
-        try:
+        runs = None
+        with fault_shown():
             runs = current().store.runs(limit=MOST_RUNS, without=UNLISTED_PURPOSES, answers=run_id is None)
-        except StoreError as error:
-            fault_box(error)
-            return run_id
-        if ids := dict.fromkeys([*([run_id] if run_id else []), *(run.run_id for run in runs)]):
             words = {run.run_id: run_label(run, run_status(run.status), plural(run.steps, "step")) for run in runs}
-            words = {each: words.get(each, f"run {each}") for each in ids}
-            choose_run("Run", words, "context-run", "run", run_id, "Choose a run")
-        if run_id:
+            if run_id:
+                words = {run_id: words.get(run_id, f"run {run_id}"), **words}
+            if words:
+                choose_run("Run", words, "context-run", "run", run_id, "Choose a run")
+        if run_id and runs is not None:
             open_link(run_id)
     if run_id is None:
-        _offer(runs)
-    return run_id
-
-
-def _offer(recent: list[RunSummary]) -> None:
-    if recent:
-        st.caption("Choose a run. You see who saw the task and each output, and what each prompt was made of.")
-        opened = ("context-of-", lambda run_id: places.write("run", run_id))
-        table(by_task(recent, known(recent)), OFFERED, opened=opened)
+        if runs:
+            st.caption("Choose a run. You see who saw the task and each output, and what each prompt was made of.")
+            opened = ("context-of-", lambda run_id: places.write("run", run_id))
+            table(by_task(runs, known(runs)), OFFERED, opened=opened)
+        elif runs is not None:
+            with st.container(border=True, key="context-empty"):
+                st.markdown(
+                    "**Where does the context go?** This page shows for one run who saw the task and each output."
+                )
+                st.markdown("No runs yet. Every run can be opened here.")
+                start_link()
         return
-    with st.container(border=True, key="context-empty"):
-        st.markdown("**Where does the context go?** This page shows for one run who saw the task and each output.")
-        st.markdown("No runs yet. Every run can be opened here.")
-        start_link()
+    try:
+        trace, sequence = current().store.trace(run_id)
+    except RunUnreadable as fault:
+        damage(fault)
+        if fault.trace is not None:
+            _body(fault.trace)
+        return
+    except InspectorError as error:
+        fault_box(error)
+        return
+    _body(trace)
+    if not trace.ended:
+        rerun_when(lambda: current().store.trace(run_id)[1] != sequence, FOLLOWED_S)
+
+
+def _body(trace: RunTrace) -> None:
+    viewed([trace.run_id], "context page")
+    flow, agents = context_flow(trace), [spec.name for spec in trace.pool.workers]
+    with across("context-head"):
+        st.html(html(TEMPLATE, "facts", trace=trace), width="content")
+        st.caption(inert(" ".join(trace.task.split())[:300]), width="stretch")
+    if not flow.rounds:
+        st.info("This run has no plan yet, so no step has seen anything.", icon=":material/hourglass_empty:")
+        return
+    round_ = _choose_round(flow)
+    # Each column grows by itself, so that a long message moves nothing but what stands below it.
+    left, right = st.columns([3, 2], gap="small")
+    with left:
+        with st.container(border=True, key="context-matrix", gap="xsmall"):
+            cell, by_server = _matrix(trace, flow, round_, agents)
+        with st.container(border=True, key="context-flow", gap="xsmall"):
+            title(
+                "Tokens from step to step", "a band is what a step read; its colour is that of the agent who wrote it"
+            )
+            if (drawn := sankey(round_, trace, agents)) is None:
+                st.caption("Nothing has been passed on yet.")
+            else:
+                ends = ((source_name(cell.source), label(cell.reader), cell.tokens or 0) for cell in _passed(round_))
+                flows = "; ".join(f"{source} to step {reader} {tokens:,}" for source, reader, tokens in ends)
+                said = f"Tokens from step to step: {flows}"
+                figure(drawn, key=f"context-sankey-{label(round_.path)}", alt=said)
+    with right:
+        with panel("context-message", "The exact message"):
+            message_view(trace, cell, by_server=by_server)
+        with panel("context-costs", "The same plan with other access lists"):
+            st.html(what_ifs_html(trace, what_if(trace)))
+    says = "tokens by estimate; the longest bar is the longest prompt"
+    with panel("context-prompts", "What each prompt consists of", says):
+        longest, names = max((step.tokens for step in round_.steps), default=0), {s.path: s.agent for s in round_.steps}
+        # What comes from a step has the colour of its agent; all else is ink.
+        how = {
+            "dot": lambda agent: agent_dot(agent, agents),
+            "colour": lambda path: both_colours(names.get(path, ""), agents),
+            "part_name": part_name,
+        }
+        st.html(html(TEMPLATE, "prompts", steps=round_.steps, longest=longest, **how))
+
+
+def _choose_round(flow: ContextFlow) -> RoundContext:
+    if len(flow.rounds) == 1:
+        return flow.rounds[0]
+    by_name = {}
+    for round_ in flow.rounds:
+        of_step = f" · step {label(round_.path)}" if round_.path else ""
+        by_name[f"{round_name(round_.path).capitalize()}{of_step}"] = round_
+    chosen = segments("Plan", by_name, "context-round", default=next(iter(by_name)))
+    return by_name.get(chosen or "", flow.rounds[0])
+
+
+def _matrix(
+    trace: RunTrace, flow: ContextFlow, round_: RoundContext, agents: Sequence[str]
+) -> tuple[Cell | None, bool]:
+    with across("context-matrix-head"):
+        title("Who saw what")
+        view: str | None = BY_STEP
+        if flow.servers:
+            view = segments("View", [BY_STEP, BY_SERVER], "context-view", default=BY_STEP, width="content")
+    if view == BY_SERVER:
+        servers = flow.servers
+        drawn = html(
+            TEMPLATE,
+            "servers",
+            servers=servers,
+            names=[server_name(server.provider, server.host) for server in servers],
+            sources=[source_name(received.source) for received in servers[0].received],
+            tool_servers=[
+                {"name": server_name(each.provider, each.host), "calls": each.calls, "tools": each.tools}
+                for each in flow.tool_servers
+            ],
+            dot=lambda agent: agent_dot(agent, agents),
+            of_file=flow.of_file,
+        )
+        st.html(drawn)
+        return None, True
+    # The style sheet keeps the place of so many rows until the matrix is there.
+    with st.container(key=f"context-rows-{min(len(round_.steps), MOST_ROWS)}"):
+        cell = matrix(round_, agents, key=f"matrix-{trace.run_id}-{label(round_.path)}")
+    states = {each.state for each in round_.cells}
+    st.html(html(TEMPLATE, "legend", states=[each for each in STATES.items() if each[0] in states]))
+    return cell, False
