@@ -41,7 +41,6 @@ def show() -> None:
         for name, health in health_of.items():
             _keep_health(pool, name, health)
     names = [spec.name for spec in specs]
-    # The style sheet keeps the place of seven, so that a choice moves nothing below.
     with st.container(key="chosen-pool"):
         if any(spec.simulated for spec in specs):
             st.html(html(TEMPLATE, "simulated_pool"))

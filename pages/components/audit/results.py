@@ -20,7 +20,7 @@ from pages.components.audit.export_menu import export_found
 from pages.components.audit.query import FOUND, TEMPLATE, AuditQuery, go, open_run, paging
 from pages.components.run_list.table import WITH_PEOPLE, Entry, by_task, known
 from pages.components.run_list.table import table as run_table
-from pages.components.style.figures import Figure, agent_dot, colour_name, figure, layout, panel, plain, title
+from pages.components.style.figures import Figure, agent_dot, bars, colour_name, figure, panel, title
 from pages.components.style.formats import RUN_STATUSES, html, inert, moment, plural, run_status, server_name
 from storage import RunSummary
 from storage.search.ledger import LedgerCall, Receiver, Receivers, Spending
@@ -75,23 +75,12 @@ def _agents(rows: Sequence[Spending]) -> list[str]:
 
 
 def days_figure(rows: Sequence[Spending], agents: Sequence[str], *, usd: bool) -> Figure:
-    days, form = sorted({row.day for row in rows}), "$%{y:.4f}" if usd else "%{y:,} tokens"
+    days = sorted({row.day for row in rows})
     sums: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(days, 0.0))
     for row in rows:
         sums[row.agent][row.day] += (0.0 if row.simulated else row.known_usd) if usd else row.tokens
-    bars = [
-        {
-            "type": "bar",
-            "name": plain(agent),
-            "x": days,
-            "y": list(of_day.values()),
-            "marker": {"color": f"@{colour_name(agent, agents)}"},
-            "hovertemplate": f"{plain(agent)}: {form}<extra></extra>",
-        }
-        for agent, of_day in sorted(sums.items())
-    ]
-    axes = {"xaxis": {"type": "category", "nticks": 12}, "yaxis": {"rangemode": "tozero"}}
-    return {"data": bars, "layout": layout(HEIGHT_PX, right=12, barmode="stack", bargap=0.35, **axes)}
+    named = [(agent, f"@{colour_name(agent, agents)}", [*of_day.values()]) for agent, of_day in sorted(sums.items())]
+    return bars(named, days, HEIGHT_PX, form="$%{y:.4f}" if usd else "%{y:,} tokens", bargap=0.35)
 
 
 def _table(name: str, rows: Sequence[Spending], key: Callable[[Spending], str], agents: Sequence[str]) -> str:

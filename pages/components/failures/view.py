@@ -1,5 +1,6 @@
 """What the Failures page draws: kinds with their counts, the trend, and the requests, which open at their step."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,7 @@ from pages.components.app import places
 from pages.components.app.widgets import across, button, start_link, text_button
 from pages.components.failures import query
 from pages.components.failures.query import FailureQuery
-from pages.components.style.figures import Figure, figure, layout, panel
+from pages.components.style.figures import Figure, bars, figure, panel
 from pages.components.style.formats import html, plural
 from storage.search.failures import KINDS, FailedRequest, FailureBucket, FailureCount
 
@@ -64,26 +65,19 @@ def _bars(buckets: Sequence[FailureBucket], times: Sequence[str], *, hours: bool
     runs: Mapping[tuple[str, str], int] = {(bucket.kind, bucket.begin): bucket.runs for bucket in buckets}
     there = {bucket.kind for bucket in buckets}
     words = [f"{time[5:10]} {time[11:]}:00" if hours else time for time in times]
-    bars = [
-        {
-            "type": "bar",
-            "name": word,
-            "x": words,
-            "y": [runs.get((kind, time), 0) for time in times],
-            "marker": {"color": f"@kind-{kind}"},
-        }
+    named = [
+        (word, f"@kind-{kind}", [runs.get((kind, time), 0) for time in times])
         for kind, (_, word, _) in KINDS.items()
         if kind in there
     ]
-    xaxis = {"type": "category", "nticks": 12, "tickangle": 0, "range": [-0.5, len(words) - 0.5]}
-    yaxis = {"rangemode": "tozero", "tickformat": ",d", "nticks": 4}
-    return {"data": bars, "layout": layout(_HEIGHT, right=12, barmode="stack", bargap=0.25, xaxis=xaxis, yaxis=yaxis)}
+    xaxis, yaxis = {"tickangle": 0, "range": [-0.5, len(words) - 0.5]}, {"tickformat": ",d", "nticks": 4}
+    return bars(named, words, _HEIGHT, bargap=0.25, xaxis=xaxis, yaxis=yaxis)
 
 
 def _alt(buckets: Sequence[FailureBucket]) -> str:
-    sums: dict[str, int] = {}
+    sums: Counter[str] = Counter()
     for bucket in buckets:
-        sums[bucket.kind] = sums.get(bucket.kind, 0) + bucket.runs
+        sums[bucket.kind] += bucket.runs
     said = ", ".join(f"{KINDS[kind][1]} {count}" for kind, count in sums.items() if kind in KINDS)
     return f"Bars of requests with failures over time: {said}"
 
