@@ -156,7 +156,7 @@ def found(asked: AuditQuery) -> None:
                     st.html(html(TEMPLATE, "hit", snippet=hit.snippet, places=places(hit.places)))
         if not page.hits:
             _nothing(more=page.before is not None)
-        paging(asked, page.before, "audit")
+        paging(asked.before, page.before, "audit")
         return
     # The replays of a blame are one row where nothing is asked for, so more runs are read than rows drawn.
     runs = search.runs(asked.filters, asked.before, (MOST_FOLDED if asked.blank else PAGE) + 1)
@@ -171,7 +171,7 @@ def found(asked: AuditQuery) -> None:
     else:
         _nothing(more=False)
     more = len(rows) > PAGE or len(read) < len(runs)
-    paging(asked, (shown[-1] if len(rows) > PAGE else read[-1]).sequence if more else None, "audit")
+    paging(asked.before, (shown[-1] if len(rows) > PAGE else read[-1]).sequence if more else None, "audit")
 
 
 def _folded(runs: Sequence[RunSummary]) -> list[Entry]:
@@ -242,7 +242,7 @@ def ledger(asked: AuditQuery) -> None:
             st.html(html(TEMPLATE, "table", heads=heads, rows=map(_call, calls[:PAGE])))
         else:
             st.caption("No calls.")
-        paging(asked, calls[PAGE - 1].call_id if len(calls) > PAGE else None, "ledger")
+        paging(asked.before, calls[PAGE - 1].call_id if len(calls) > PAGE else None, "ledger")
     with right, panel("audit-never", "Was a text ever sent to a provider?"):
         _ask_record(asked)
 
