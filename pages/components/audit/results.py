@@ -115,11 +115,11 @@ def failures(asked: AuditQuery) -> None:
         return
     with panel("audit-failures", "What failed, how often, and in which tasks"):
         for failure in found:
-            code, its = failure.code, {"failure": failure.code, "view": FOUND}
-            key = f"{failure.kind}-{code}"  # the same code may have ended one run and been mended in another
+            key = f"{failure.kind}-{failure.code}"  # the same code may have ended one run and been mended in another
+            its = {"failure": failure.code, "view": FOUND}
             with st.container(key=f"audit-failure-{key}", gap=None):
                 with across():
-                    text_button(inert(code), f"audit-failed-{key}", go, help="Open its runs", kwargs=its)
+                    text_button(inert(failure.code), f"audit-failed-{key}", go, help="Open its runs", kwargs=its)
                     counts = f"{failure.kind} {plural(failure.times, 'time')} in {plural(failure.runs, 'run')}"
                     st.html(html(TEMPLATE, "counts", words=counts))
                 tasks = list(zip(failure.tasks, failure.run_ids, strict=True))
@@ -141,26 +141,12 @@ def found(asked: AuditQuery) -> None:
         if count.runs:
             export_found(asked, count)
     if asked.typed:
-        page = search.texts(asked.typed, asked.filters, asked.field, asked.before, PAGE)
-        searched(asked.typed, [*asked.filters.names, *([] if asked.field is None else ["in"])], "texts")
-        viewed(dict.fromkeys(hit.run_id for hit in page.hits), "hits")
-        with st.container(key="audit-hits", gap=None):
-            for hit in page.hits:
-                with st.container(key=f"audit-hit-{hit.text_id}", gap=None):
-                    with across(f"audit-hit-head-{hit.text_id}"):
-                        # A page link to this page would leave the browser's address as it is.
-                        label = inert(" ".join(hit.task.split())[:160]) or "no task"
-                        text_button(label, f"audit-open-{hit.text_id}", open_run, hit.run_id)
-                        status = run_status(hit.status) if hit.status in RUN_STATUSES else hit.status
-                        st.html(html(TEMPLATE, "hit_facts", hit=hit, status=status), width="content")
-                    st.html(html(TEMPLATE, "hit", snippet=hit.snippet, places=places(hit.places)))
-        if not page.hits:
-            _nothing(more=page.before is not None)
-        paging(asked.before, page.before, "audit")
+        _texts(asked)
         return
     # The replays of a blame are one row where nothing is asked for, so more runs are read than rows drawn.
-    runs = search.runs(asked.filters, asked.before, (MOST_FOLDED if asked.blank else PAGE) + 1)
-    read = runs[:-1] if len(runs) > (MOST_FOLDED if asked.blank else PAGE) else runs
+    most = MOST_FOLDED if asked.blank else PAGE
+    runs = search.runs(asked.filters, asked.before, most + 1)
+    read = runs[:most]
     rows = _folded(read) if asked.blank else list[Entry](read)
     shown = rows[:PAGE]
     ids = [run.run_id for run in shown if isinstance(run, RunSummary)]
@@ -172,6 +158,25 @@ def found(asked: AuditQuery) -> None:
         _nothing(more=False)
     more = len(rows) > PAGE or len(read) < len(runs)
     paging(asked.before, (shown[-1] if len(rows) > PAGE else read[-1]).sequence if more else None, "audit")
+
+
+def _texts(asked: AuditQuery) -> None:
+    page = current().store.search.texts(asked.typed, asked.filters, asked.field, asked.before, PAGE)
+    searched(asked.typed, [*asked.filters.names, *([] if asked.field is None else ["in"])], "texts")
+    viewed(dict.fromkeys(hit.run_id for hit in page.hits), "hits")
+    with st.container(key="audit-hits", gap=None):
+        for hit in page.hits:
+            with st.container(key=f"audit-hit-{hit.text_id}", gap=None):
+                with across(f"audit-hit-head-{hit.text_id}"):
+                    # A page link to this page would leave the browser's address as it is.
+                    label = inert(" ".join(hit.task.split())[:160]) or "no task"
+                    text_button(label, f"audit-open-{hit.text_id}", open_run, hit.run_id)
+                    status = run_status(hit.status) if hit.status in RUN_STATUSES else hit.status
+                    st.html(html(TEMPLATE, "hit_facts", hit=hit, status=status), width="content")
+                st.html(html(TEMPLATE, "hit", snippet=hit.snippet, places=places(hit.places)))
+    if not page.hits:
+        _nothing(more=page.before is not None)
+    paging(asked.before, page.before, "audit")
 
 
 def _folded(runs: Sequence[RunSummary]) -> list[Entry]:
@@ -221,11 +226,11 @@ def ledger(asked: AuditQuery) -> None:
         searched(asked.typed, asked.filters.names, "ledger")
         fault_note()
     with panel("audit-servers", "Servers that it was sent to" if asked.typed else "Servers that anything was sent to"):
-        first, *rest = found.in_words if not found.receivers else ("", *found.in_words)
-        if first:
-            st.info(inert(first), icon=":material/block:")
-        for said in rest:
-            st.caption(inert(said))
+        for number, said in enumerate(found.in_words):
+            if number == 0 and not found.receivers:
+                st.info(inert(said), icon=":material/block:")
+            else:
+                st.caption(inert(said))
         for receiver in found.receivers:
             _server(receiver, asked)
         if any(receiver.failed for receiver in found.receivers):
@@ -271,15 +276,15 @@ def _server(receiver: Receiver, asked: AuditQuery) -> None:
 
 
 def _call(call: LedgerCall) -> list[str]:
-    word = ", says the imported file" if call.imported else ""
     step = f"the plan of step {call.path}" if call.path else "the plan"
     what = {"traces": "traces", "plan": step}.get(call.purpose, f"step {call.path}")
+    how = "" if call.purpose == "traces" else f"{_HOW.get(call.how, call.how)}, "
     return [
         moment(call.at_utc),
         html(TEMPLATE, "run_link", run_id=call.run_id, words=what),
         call.agent,
         html(TEMPLATE, "server_name", name=server_name(call.provider, call.host), simulated=call.simulated),
-        f"{f'{_HOW.get(call.how, call.how)}, ' if call.purpose != 'traces' else ''}{call.ended}{word}",
+        f"{how}{call.ended}{', says the imported file' if call.imported else ''}",
     ]
 
 
