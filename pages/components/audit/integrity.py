@@ -344,7 +344,8 @@ def _checked(last: CheckedLog) -> None:
         kind, sign, words = "failing", "▲", f"Nothing was found, without {last.weak}"
     took = f"{moment(last.at_utc)}, took {seconds(last.duration_ms)}"
     st.html(html(TEMPLATE, "line", kind=kind, words=f"{sign} {words}", beside=took))
-    st.html(html(TEMPLATE, "findings", found=findings(last.findings)))
+    if last.findings:
+        st.html(html(TEMPLATE, "findings", found=findings(last.findings)))
     if many > min(len(last.findings), _MOST_SHOWN):
         st.caption(f"The first {_MOST_SHOWN} of them. `conductor log verify` prints all.")
     st.html(html(TEMPLATE, "rests", name="It rests on", said=rests_on(last)))

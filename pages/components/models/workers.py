@@ -5,8 +5,7 @@ should answer a task (``run.who_answers``).
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Literal
 
 import streamlit as st
@@ -26,7 +25,7 @@ from conductor_core.engine.models import (
 from conductor_core.engine.offers import SmallModel, save_conductors, save_pool
 from conductor_core.errors import InspectorError
 from pages.components.app.session import current
-from pages.components.app.widgets import across, button, fault_box, kept_fault, text_button
+from pages.components.app.widgets import across, button, fault_box, kept_fault, show_fault, text_button
 from pages.components.models.installed import gb, left
 from pages.components.run import settings
 from pages.components.style.formats import html, inert, listed, plural
@@ -248,7 +247,7 @@ def _these(things: Sequence[object], what: str) -> str:
 FOUND = "found-servers"
 CHOSEN_POOL = "workers-pool"
 LOCAL = "local-servers"
-_SAID = "found-servers-said"
+_SAID, _FAULT = "found-servers-said", "found-servers-fault"
 _VARIABLES = "found-servers-variables"
 
 
@@ -263,9 +262,9 @@ def found_servers() -> None:
     if pressed:
         with st.spinner("Asking the ports"):
             _find_servers()
-    if (said := st.session_state.pop(_SAID, None)) is not None:
-        good, text = said
-        (st.success if good else st.error)(inert(text), icon=":material/check:" if good else ":material/error:")
+    show_fault(_FAULT)
+    if said := st.session_state.pop(_SAID, None):
+        st.success(inert(said), icon=":material/check:")
     servers: tuple[FoundServer, ...] | None = st.session_state.get(FOUND)
     if servers is None:
         return
@@ -281,7 +280,7 @@ def found_servers() -> None:
 
 def _find_servers() -> None:
     variables = st.session_state.pop(_VARIABLES, {})
-    with _said_fault():
+    with kept_fault(_FAULT):
         st.session_state[FOUND] = find_servers(variables, current().settings)
         st.session_state[_VARIABLES] = variables
 
@@ -326,7 +325,7 @@ def _offer(found: Sequence[WorkerSpec]) -> None:
 
 
 def _use_found(found: Sequence[WorkerSpec]) -> None:
-    with _said_fault():
+    with kept_fault(_FAULT):
         file = str(save_pool(LOCAL, found, current().settings))
         settings.use_pool(file)
         st.session_state[CHOSEN_POOL] = file
@@ -335,18 +334,10 @@ def _use_found(found: Sequence[WorkerSpec]) -> None:
 def _conduct(found: Sequence[WorkerSpec], spec: WorkerSpec) -> None:
     """Chooses a found model as Conductor: by its address, or by a conductors file where it needs a key."""
     ref = f"{spec.base_url}#{spec.model}"
-    with _said_fault():
+    with kept_fault(_FAULT):
         if spec.api_key_env is not None:
             save_conductors(LOCAL, [each for each in found if each.api_key_env is not None], current().settings)
             settings.conductor_options.clear()
             ref = spec.name
         settings.use_conductor(ref)
-        st.session_state[_SAID] = (True, f"Conductor of the next run: {ref}")
-
-
-@contextmanager
-def _said_fault() -> Iterator[None]:
-    try:
-        yield
-    except InspectorError as error:
-        st.session_state[_SAID] = (False, str(error))
+        st.session_state[_SAID] = f"Conductor of the next run: {ref}"
