@@ -302,7 +302,8 @@ def header() -> None:
     """Draws one line: what this machine has room for, and whether there is a network."""
     (folder, free_bytes), memory, free = core.room(), core.memory(), core.free_ram_bytes()
     room = {"total": gb(memory.total_bytes), "memory": memory.label, "folder": folder, "free": gb(free_bytes)}
-    asked, answers = _hub_asked(current().settings), None
+    asked = _hub_asked(current().settings)
+    answers: bool | None = None  # it has not been heard yet
     if asked.done():
         if (error := asked.exception()) is not None:
             log.warning("whether the hub answers could not be found out: %s", error)

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -166,7 +167,8 @@ def _timed(answer: Answer) -> bool:
 def _latency(today: Sequence[float], conductor: Sequence[float]) -> Figure:
     least = max(1.0, min(today[0], conductor[0])) / 1000
     most = max(today[-1], conductor[-1], 2.0) / 1000
-    traces, names = [], []
+    traces: list[dict[str, Any]] = []
+    names: list[dict[str, Any]] = []
     for name, times, colour, at in (("today", today, "@soft", 62), ("Conductor", conductor, "@ink", 38)):
         ranks = thinned(range(len(times)), _MOST_MARKS + 1)
         xs = [max(times[rank] / 1000, least) for rank in ranks]

@@ -57,7 +57,8 @@ class Curve:
 
     def smoothed(self, window: int) -> "Curve":
         """Returns the running mean over ``window`` points around each; over fewer at the ends."""
-        half, smooth = window // 2, []
+        half = window // 2
+        smooth: list[tuple[tuple[int, float], ...]] = []
         for part in self.points:
             sums = [0.0, *accumulate(value for _, value in part)]
             ends = [(max(at - half, 0), min(at + half + 1, len(part))) for at in range(len(part))]
