@@ -11,7 +11,7 @@ from pages.components.audit.integrity import integrity, integrity_line
 from pages.components.audit.record_view import record_page, show_access_log
 from pages.components.audit.results import failures, found, ledger, spending
 from pages.components.style.formats import inert
-from pages.components.tour.drive import TOUR, arrive_elsewhere, tour_strip
+from pages.components.tour.drive import TOUR, arrive, tour_strip
 from storage.search.filters import ANY
 
 QUESTIONS = (
@@ -54,7 +54,7 @@ def show() -> None:
 
 def _record(asked: query.AuditQuery, run_id: str) -> None:
     trace = readable(run_id) if TOUR in st.query_params else None
-    stop = arrive_elsewhere(trace, "record")
+    stop = arrive(trace, "record")
     # The head is at the same place as above a search: otherwise its field is made anew, and loses what is typed.
     try:
         query.head(asked)

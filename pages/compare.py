@@ -19,7 +19,7 @@ from pages.components.compare import page
 from pages.components.compare.view import compared_view
 from pages.components.run_list.table import OFFERED, known, pairs
 from pages.components.run_list.table import table as run_table
-from pages.components.tour.drive import arrive_elsewhere, tour_strip
+from pages.components.tour.drive import arrive, tour_strip
 
 MOST_READ = 100
 
@@ -33,7 +33,7 @@ def show() -> None:
     more = [run_id for run_id in (places.read("more") or "").split(",") if run_id]
     faults: list[InspectorError | str] = []
     traces = {name: _read(run_id, faults) if run_id else None for name, run_id in runs.items()}
-    stop, second = arrive_elsewhere(traces["b"], "compare"), traces["b"]
+    stop, second = arrive(traces["b"], "compare"), traces["b"]
     with across("compare-head"):
         st.title("Compare", anchor=False, width="content")
         try:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from conductor_core.lab.records.evaluation import EvaluationRecord
+from conductor_core.lab.records.evaluation import EvaluationRecord, read_record
 from pages.components.app.widgets import across, download, remember, segments, text_button
 from pages.components.evaluation import standings
-from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record, read_evaluation
+from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record
 from pages.components.style.figures import figure, legend, title
 from pages.components.style.formats import ago, html, inert, plural
 
@@ -22,7 +22,7 @@ def show() -> None:
     if chosen is None:
         no_record("evaluations", EMPTY, COMMAND)
         return
-    follow(chosen, read_evaluation, lambda record, folder: folder.state(ended=record.summary is not None), _body)
+    follow(chosen, read_record, lambda record, folder: folder.state(ended=record.summary is not None), _body)
 
 
 def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
@@ -51,7 +51,10 @@ def _body(record: EvaluationRecord, folder: RecordFolder, state: State) -> None:
         label = f"The {plural(len(present.subsets), 'part')} of the pool, {plural(present.k, 'worker')} each"
         with st.expander(label, key="subsets"):
             st.caption("Score in percent; bold: more than the best of those present reaches alone on the same tasks.")
-            st.html(standings.subsets_html(present, [row.orchestrator for row in shown]))
+            names = [
+                row.orchestrator for row in shown if any(row.orchestrator in each.scores for each in present.subsets)
+            ]
+            st.html(html(standings.TEMPLATE, "subsets", parts=present.subsets, names=names))
     _figures(shown)
     groups = {"difficulty": standings.difficulties(shown), "family": standings.families(shown)}
     if again := standings.rounds(record, shown):
@@ -93,7 +96,8 @@ def _table(record: EvaluationRecord, shown: Sequence[standings.Standing]) -> Non
     with st.container(key="standings"):
         with st.container(key="standing-row-head", horizontal=True):
             st.html(html("run_list/run_list", "name_head", name="Orchestrator"))
-            st.html(standings.table_head_html(standings.compared_with(record.plan)), width="content")
+            head = html(standings.TEMPLATE, "table_head", first=standings.compared_with(record.plan))
+            st.html(head, width="content")
         for number, row in enumerate(shown):
             with st.container(key=f"standing-row-{number}", horizontal=True):
                 chosen = row.orchestrator == opened

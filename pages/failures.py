@@ -5,12 +5,12 @@ import streamlit as st
 from pages.components.app.search_index import catch_up, lag_note
 from pages.components.app.session import current, viewed
 from pages.components.app.widgets import fault_shown
-from pages.components.failures import query, view
+from pages.components.failures import view
 from storage.search.failures import hourly
 
 
 def show() -> None:
-    asked = query.read()
+    asked = view.read()
     st.title("Failures", anchor=False)
     with fault_shown():
         catch_up()
@@ -22,7 +22,7 @@ def show() -> None:
             workers = [each.name for each in catalogue.but(agent=None).counts("worker")]
             models = [each.name for each in catalogue.but(served=None).counts("model")]
             buckets, rows = catalogue.trend(hours=hours), catalogue.requests(asked.before, view.PAGE + 1)
-        query.bar(asked, workers, models)
+        view.bar(asked, workers, models)
         lag_note()
         if counts:
             view.summary(failed, requests, asked)

@@ -5,11 +5,12 @@ import streamlit as st
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_shown, notes
 from pages.components.keys import table
+from pages.components.style.formats import html
 
 
 def show() -> None:
     st.title("Keys", anchor=False)
-    table.intro()
+    st.html(html(table.TEMPLATE, "intro", address=table.endpoint(st.context.url)))
     notes()
     with fault_shown():
         table.rows(current().store.service_keys.list())

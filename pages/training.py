@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import streamlit as st
 
 from conductor_core.lab.records import in_use
-from conductor_core.lab.records.training import Stage, TrainingRecord
+from conductor_core.lab.records.training import Stage, TrainingRecord, read_record
 from pages.components.app.session import current
 from pages.components.app.widgets import across, download, segments
-from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record, read_training
+from pages.components.records.folders import RecordFolder, State, choose_record, follow, no_record
 from pages.components.style.figures import figure, title
 from pages.components.style.formats import ago
 from pages.components.training.charts import STAGE_WORDS, Panel, pace_s, panels, spans, stages_of, to_csv, window
@@ -28,7 +28,7 @@ def show() -> None:
     def state(record: TrainingRecord, folder: RecordFolder) -> State:
         return folder.state(ended=record.ended is not None, pace_s=pace_s(record))
 
-    follow(chosen, read_training, state, _body)
+    follow(chosen, read_record, state, _body)
 
 
 def _body(record: TrainingRecord, folder: RecordFolder, state: State) -> None:

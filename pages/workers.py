@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import streamlit as st
-from markupsafe import Markup
 
 from conductor_core.chat.messages import WorkerSpec
-from conductor_core.engine.models import Health, check_all, check_worker, key_state
+from conductor_core.engine.models import check_all, check_worker, key_state
 from conductor_core.engine.pools import read_specs
 from conductor_core.errors import InspectorError
 from conductor_core.text import plain
@@ -17,8 +16,6 @@ from pages.components.models.workers import CHOSEN_POOL, TEMPLATE, found_servers
 from pages.components.run import settings
 from pages.components.style.figures import agent_dot
 from pages.components.style.formats import html, inert
-
-HEALTH = "worker-health"
 
 
 def show() -> None:
@@ -36,12 +33,9 @@ def show() -> None:
     if ask_all:
         with st.spinner("Asking everyone at once"):
             written, health_of = check_all([option.ref for option in workers.shown()], specs, current().settings)
-        for ref, health in written.items():
-            workers.keep_health(ref, health)
-        for name, health in health_of.items():
-            _keep_health(pool, name, health)
+        for of, health in {**written, **{(pool, name): health for name, health in health_of.items()}}.items():
+            workers.keep_health(of, health)
     names = [spec.name for spec in specs]
-    # The style sheet keeps the place of seven, so that a choice moves nothing below.
     with st.container(key="chosen-pool"):
         if any(spec.simulated for spec in specs):
             st.html(html(TEMPLATE, "simulated_pool"))
@@ -56,6 +50,10 @@ def show() -> None:
 
 
 def _choose_pool() -> str:
+    def take() -> None:
+        if chosen := st.session_state[CHOSEN_POOL]:
+            settings.use_pool(str(chosen))
+
     offered = settings.offered_pools()
     st.selectbox(
         "Pool of the next run",
@@ -65,32 +63,20 @@ def _choose_pool() -> str:
         format_func=settings.pool_label,
         help="The pool that the Run page uses. A built-in pool, or the path of a pool file (TOML).",
         key=CHOSEN_POOL,
-        on_change=_take_pool,
+        on_change=take,
     )
     return settings.pool()
 
 
-def _take_pool() -> None:
-    if chosen := st.session_state[CHOSEN_POOL]:
-        settings.use_pool(str(chosen))
-
-
-def _keep_health(pool: str, name: str, health: Health) -> None:
-    st.session_state.setdefault(HEALTH, {})[pool, name] = health
-
-
 def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
-    st.html(_who(spec, names))
-    with st.container(width=200, gap=None):
-        health: Health | None = st.session_state.get(HEALTH, {}).get((pool, spec.name))
-        if health is not None:
-            workers.say_health(health, health.detail)
-        else:
-            st.markdown(":material/check_circle: always available" if spec.simulated else workers.NOT_CHECKED)
-        workers.say_key(key_state(spec, settings.typed_keys()))
-    if workers.check_button(f"check-{spec.name}", str(names.index(spec.name)), inert(spec.name)):
+    if (health := workers.kept_health((pool, spec.name))) is not None:
+        state = workers.health_words(health, health.detail)
+    else:
+        state = ":material/check_circle: always available" if spec.simulated else workers.NOT_CHECKED
+    key_now = key_state(spec, settings.typed_keys())
+    if workers.row_and_check(spec.name, inert(spec.name), *_who(spec, names), state, key_now):
         with st.spinner("Asking the provider"):
-            _keep_health(pool, spec.name, check_worker(spec, current().settings, settings.typed_keys()))
+            workers.keep_health((pool, spec.name), check_worker(spec, current().settings, settings.typed_keys()))
         st.rerun()
     key, used = f"use:{pool}:{spec.name}", spec.name not in settings.excluded()
 
@@ -101,7 +87,8 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
     st.html(html(TEMPLATE, "hidden", words="in use" if used else "left out"), width=60)
 
 
-def _who(spec: WorkerSpec, names: list[str]) -> Markup:
+def _who(spec: WorkerSpec, names: list[str]) -> tuple[tuple[tuple[str, bool, str, str], ...], str]:
+    """Returns what the cells of a row say, and all else about the worker."""
     where = "simulated" if spec.simulated else " · ".join(filter(None, (spec.provider, spec.base_url)))
     mark = html(TEMPLATE, "pill", words=where) if spec.simulated else where
     priced = "per million tokens" if spec.usd_per_mtok and not spec.simulated else ""
@@ -113,7 +100,7 @@ def _who(spec: WorkerSpec, names: list[str]) -> Markup:
     sees = "; accepts images" if "image" in spec.accepts else ""
     limits = f"{spec.max_concurrency} at once, {spec.timeout_s:g} s each"
     more = f"{spec.description} ({plain(spec.model)}; {where}{sees}; {limits})"
-    return html(TEMPLATE, "worker", cells=cells, title=more)
+    return cells, more
 
 
 show()

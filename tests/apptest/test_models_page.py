@@ -249,9 +249,9 @@ def test_a_long_list_is_narrowed_by_words(visit: Visit) -> None:
     for number in range(8):
         write_model(Settings().models_folder / f"Model-{number}.gguf", name=str(number))
     app = visit("models")
-    app.text_input(installed._FILTER).set_value("model-3").run()
+    app.text_input("models-filter").set_value("model-3").run()
     page = drawn(app)
     assert ">Model-3<" in page
     assert ">Model-4<" not in page
-    app.text_input(installed._FILTER).set_value("no such").run()
+    app.text_input("models-filter").set_value("no such").run()
     assert "No model has such a name" in "".join(each.value for each in app.caption)

@@ -192,3 +192,25 @@ def rerun_when(changed: Callable[[], bool], every_s: float) -> None:
 def dialog_scheme() -> None:
     """Gives dialogs the page's colours: they lie outside the element that says which of the two schemes it has."""
     st.html(html("app/frame", "dialog_scheme", scheme="dark" if st.context.theme.type == "dark" else "light"))
+
+
+def confirm(asked: str, title: str, text: str, yes: str, icon: str, do: Callable[[], None]) -> None:
+    """Asks in a dialog whether to ``do`` it; ``asked``: what in the session holds the question until an answer."""
+
+    def close() -> None:
+        st.session_state.pop(asked, None)
+
+    @st.dialog(title, on_dismiss=close)
+    def draw() -> None:
+        dialog_scheme()
+        st.markdown(text)
+        with st.container(horizontal=True):
+            agreed = button(yes, f"{yes.lower()}-yes", type="primary", icon=icon)
+            refused = button("Keep", f"{yes.lower()}-no")
+        if agreed:
+            do()
+        if agreed or refused:
+            close()
+            st.rerun()
+
+    draw()

@@ -51,33 +51,28 @@ class Bundle:
 def bundle_of_run(store: Store, run_id: str, browser: str) -> Work[Bundle]:
     """Begins to make the bundle of one run. ``browser``: who asks for it, as on record."""
     name = f"run-{bundles.safe_name(run_id[:12], 'export')}.zip"
-    return Work("export", lambda work: _one_at_a_time(store, name, lambda: [run_id], work, browser))
+    return Work("export", lambda work: _one_at_a_time(store, name, lambda _: [run_id], work, browser))
 
 
 def bundle_of_found(store: Store, asked: AuditQuery, browser: str) -> Work[Bundle]:
     name, field = f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S}.zip", asked.field if asked.typed else None
 
-    def make(work: Work[Bundle]) -> Bundle:
-        def report(found: int) -> None:
-            work.report("runs found", found, MOST_RUNS, _FIND * found / MOST_RUNS)
+    def find(report: Callable[[int], None]) -> Sequence[str]:
+        return store.search.run_ids(asked.typed, asked.filters, field, MOST_RUNS + 1, report)
 
-        def find() -> Sequence[str]:
-            return store.search.run_ids(asked.typed, asked.filters, field, MOST_RUNS + 1, report)
-
-        return _one_at_a_time(store, name, find, work, browser)
-
-    return Work("export", make)
+    return Work("export", lambda work: _one_at_a_time(store, name, find, work, browser))
 
 
 def _one_at_a_time(
-    store: Store, name: str, find: Callable[[], Sequence[str]], work: Work[Bundle], browser: str
+    store: Store, name: str, find: Callable[[Callable[[int], None]], Sequence[str]], work: Work[Bundle], browser: str
 ) -> Bundle:
     """Makes a bundle, whoever asks: each takes a processor, and its size on the disk and in memory."""
     while not _one.acquire(timeout=_WAIT_S):
         work.report("another export is running", 0, 0, 0.0)
     try:
         work.report("runs found", 0, 0, 0.0)
-        return _alone(store, name, find(), work, browser)
+        found = find(lambda count: work.report("runs found", count, MOST_RUNS, _FIND * count / MOST_RUNS))
+        return _alone(store, name, found, work, browser)
     finally:
         _one.release()
 

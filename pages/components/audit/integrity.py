@@ -5,10 +5,9 @@ import shlex
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import streamlit as st
 
@@ -45,15 +44,11 @@ def begin_check(store: Store) -> Work[CheckedLog]:
 
 
 def last_result(store: Store) -> CheckedLog | None:
-    """Returns what the last check found, also one before this app started; None: there was none."""
-    work = check_of(store)
-    here = None if work is None else work.result
-    kept = None
+    """Returns what the last check found, also that of another program or of before this start; None: there was none."""
+    found = [work.result] if (work := check_of(store)) is not None else []
     with suppress(StoreError):  # the line of the page says what is wrong with the database
-        kept = last_check(evidence_folder(store.path), store.evidence().origin)
-    if here is None or kept is None:
-        return here or kept
-    return kept if kept.at_utc > here.at_utc else here  # another program may have checked since
+        found.append(last_check(evidence_folder(store.path), store.evidence().origin))
+    return max((each for each in found if each is not None), key=lambda each: each.at_utc, default=None)
 
 
 def _check(store: Store, work: Work[CheckedLog]) -> CheckedLog:
@@ -85,14 +80,13 @@ _OF_ONE_KIND = {
 """What is wrong if all findings are of one class, and none is about the events themselves."""
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     kind: Kind
     words: str
 
     @property
-    def sign(self) -> str:
-        return SIGNS[self.kind]
+    def signed(self) -> str:
+        return f"{SIGNS[self.kind]} {self.words}"
 
 
 def state_of(evidence: Evidence, last: CheckedLog | None, now_utc: datetime, every_s: float = 0.0) -> State:
@@ -184,12 +178,13 @@ def last_words(last: CheckedLog | None, run_id: str | None, now_utc: datetime, f
     """
     if last is None:
         return "Never verified here"
-    when = ago(last.at_utc, now_utc)
-    many = len(last.findings) + last.more if run_id is None else len(last.of(run_id))
-    of = "" if run_id is None else " about this run" if not many else " about this run or the log"
-    if run_id is not None and not many and not knows(last, first):
-        return f"Verified {when}: nothing known{of}"
-    return f"Verified {when}: {plural(many, 'finding') if many else 'nothing found'}{of}"
+    when = f"Verified {ago(last.at_utc, now_utc)}"
+    if run_id is None:
+        many = len(last.findings) + last.more
+        return f"{when}: {plural(many, 'finding') if many else 'nothing found'}"
+    if many := len(last.of(run_id)):
+        return f"{when}: {plural(many, 'finding')} about this run or the log"
+    return f"{when}: nothing {'found' if knows(last, first) else 'known'} about this run"
 
 
 def knows(last: CheckedLog, first: int | None) -> bool:
@@ -198,22 +193,25 @@ def knows(last: CheckedLog, first: int | None) -> bool:
 
 
 def rests_on(last: CheckedLog) -> list[str]:
-    said = [
-        f"{plural(last.verified_events, 'event')} compared with a signed checkpoint, and the lists with the events."
-    ]
-    if last.fingerprint is None:
-        said.append("The signing key is missing, so no checkpoint could be compared.")
-    else:
-        said.append(
+    key = "The signing key is missing, so no checkpoint could be compared."
+    if last.fingerprint is not None:
+        key = (
             f"The public key with the fingerprint {last.fingerprint[:16]}…, which is this machine's own: whoever "
             "controls the machine could have changed it."
         )
-    if last.anchor is None:
-        said.append("No anchor: whoever can write the database could have rewritten it all.")
-    elif last.witnessed:
-        said.append(f"The anchor {last.anchor}, which the user of this program cannot rewrite.")
-    else:
-        said.append(f"The anchor {last.anchor}, not witnessed: whoever can write the database can rewrite both.")
+    anchor = "No anchor: whoever can write the database could have rewritten it all."
+    if last.anchor is not None:
+        rewritten = (
+            "which the user of this program cannot rewrite"
+            if last.witnessed
+            else "not witnessed: whoever can write the database can rewrite both"
+        )
+        anchor = f"The anchor {last.anchor}, {rewritten}."
+    said = [
+        f"{plural(last.verified_events, 'event')} compared with a signed checkpoint, and the lists with the events.",
+        key,
+        anchor,
+    ]
     if last.unanchored_events:
         said.append(f"{plural(last.unanchored_events, 'event')} not anchored at that moment: nothing protected them.")
     if last.deleted_runs:
@@ -269,8 +267,7 @@ def _line(run_id: str | None, *, running: bool) -> None:
         state, at = _state_now(evidence, last), ""
         if evidence.anchored:
             at = f"last checkpoint {moment(evidence.anchored_at_utc)}, {evidence.anchored:,} entries"
-        line = {"kind": state.kind, "words": f"{state.sign} {state.words}", "beside": at, "title": why(evidence, state)}
-        st.html(html(TEMPLATE, "line", **line))
+        st.html(html(TEMPLATE, "line", kind=state.kind, words=state.signed, beside=at, title=why(evidence, state)))
         pressed = button(said, "audit-last", type="tertiary", help="What was checked, and what it rests on")
     if pressed:
         go(view=INTEGRITY)
@@ -318,7 +315,7 @@ def _protected() -> None:
     if evidence.witness_size is not None:
         witness += f"; it has {evidence.witness_size:,} of {evidence.anchored:,} published entries"
     facts = {
-        "State": html(TEMPLATE, "state_words", kind=state.kind, words=f"{state.sign} {state.words}"),
+        "State": html(TEMPLATE, "state_words", kind=state.kind, words=state.signed),
         **({asks: reason} if reason else {}),
         "Covered": f"all events, 1 to {newest:,}" if (newest := store.newest()) else "no event yet",
         "Last checkpoint": checkpoint,

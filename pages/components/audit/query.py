@@ -66,7 +66,7 @@ def read() -> AuditQuery:
             until_utc=_day(given["until"], faults, whole=True),
             least_usd=_amount(given["over"], faults),
         ),
-        before=int(before) if (before := given["before"] or "").isdecimal() and len(before) < 19 else None,
+        before=cursor(given["before"]),
         receiver=(receiver[0], receiver[2]) if receiver[1] else None,
         run_id=given["run"],
         viewed_by=given["looked-by"],
@@ -74,6 +74,11 @@ def read() -> AuditQuery:
         viewed_run=given["looked-at"],
         fault="; ".join(faults),
     )
+
+
+def cursor(given: str | None) -> int | None:
+    """Reads where a page of a list begins, as ``paging`` has put it into the address."""
+    return int(given) if given is not None and given.isdecimal() and len(given) < 19 else None
 
 
 def _day(given: str | None, faults: list[str], *, whole: bool = False) -> datetime | None:
@@ -113,14 +118,14 @@ def change_address(**changes: str | None) -> None:
         places.write(name, changes.get(name))
 
 
-def paging(asked: AuditQuery, before: int | None, key: str) -> None:
-    """Draws the ways to the newest page and to the next older one, which begins at ``before``; None: there is none."""
-    if asked.before is None and before is None:
-        return
-    with across():
-        button("Newest", f"{key}-newest", go, icon="first_page", disabled=asked.before is None)
-        turned = {"before": str(before)}
-        button("Older", f"{key}-older", go, icon="chevron_right", disabled=before is None, kwargs=turned)
+def paging(now: int | None, older: int | None, key: str) -> None:
+    """Draws the ways to the newest page and to the next older one. ``now``, ``older``: where they begin, None: at the
+    newest, and there is none."""
+    if now is not None or older is not None:
+        with across():
+            button("Newest", f"{key}-newest", go, icon="first_page", disabled=now is None)
+            turned = {"before": str(older)}
+            button("Older", f"{key}-older", go, icon="chevron_right", disabled=older is None, kwargs=turned)
 
 
 SHOWN = "audit-q-shown"

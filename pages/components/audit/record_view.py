@@ -57,7 +57,7 @@ def show_access_log(asked: AuditQuery) -> None:
             st.caption(f"Only searches for {inert(asked.typed)}: words are kept as keyed digests, and compared so.")
         page = kept.read(of, asked.before, _PAGE)
         _access_list(page, of_one_run=False)
-        paging(asked, page.before, "looks")
+        paging(asked.before, page.before, "looks")
 
 
 def show_access_of_run(run_id: str) -> None:

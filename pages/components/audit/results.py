@@ -20,7 +20,7 @@ from pages.components.audit.export_menu import export_found
 from pages.components.audit.query import FOUND, TEMPLATE, AuditQuery, go, open_run, paging
 from pages.components.run_list.table import WITH_PEOPLE, Entry, by_task, known
 from pages.components.run_list.table import table as run_table
-from pages.components.style.figures import Figure, agent_dot, colour_name, figure, layout, panel, plain, title
+from pages.components.style.figures import Figure, agent_dot, bars, colour_name, figure, panel, title
 from pages.components.style.formats import RUN_STATUSES, html, inert, moment, plural, run_status, server_name
 from storage import RunSummary
 from storage.search.ledger import LedgerCall, Receipt, Receiver, Receivers, Spending
@@ -74,23 +74,12 @@ def _agents(rows: Sequence[Spending]) -> list[str]:
 
 
 def days_figure(rows: Sequence[Spending], agents: Sequence[str], *, usd: bool) -> Figure:
-    days, form = sorted({row.day for row in rows}), "$%{y:.4f}" if usd else "%{y:,} tokens"
+    days = sorted({row.day for row in rows})
     sums: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(days, 0.0))
     for row in rows:
         sums[row.agent][row.day] += (0.0 if row.simulated else row.known_usd) if usd else row.tokens
-    bars = [
-        {
-            "type": "bar",
-            "name": plain(agent),
-            "x": days,
-            "y": list(of_day.values()),
-            "marker": {"color": f"@{colour_name(agent, agents)}"},
-            "hovertemplate": f"{plain(agent)}: {form}<extra></extra>",
-        }
-        for agent, of_day in sorted(sums.items())
-    ]
-    axes = {"xaxis": {"type": "category", "nticks": 12}, "yaxis": {"rangemode": "tozero"}}
-    return {"data": bars, "layout": layout(HEIGHT_PX, right=12, barmode="stack", bargap=0.35, **axes)}
+    named = [(agent, f"@{colour_name(agent, agents)}", [*of_day.values()]) for agent, of_day in sorted(sums.items())]
+    return bars(named, days, HEIGHT_PX, form="$%{y:.4f}" if usd else "%{y:,} tokens", bargap=0.35)
 
 
 def _table(name: str, rows: Sequence[Spending], key: Callable[[Spending], str], agents: Sequence[str]) -> str:
@@ -125,11 +114,11 @@ def failures(asked: AuditQuery) -> None:
         return
     with panel("audit-failures", "What failed, how often, and in which tasks"):
         for failure in found:
-            code, its = failure.code, {"failure": failure.code, "view": FOUND}
-            key = f"{failure.kind}-{code}"  # the same code may have ended one run and been mended in another
+            key = f"{failure.kind}-{failure.code}"  # the same code may have ended one run and been mended in another
+            its = {"failure": failure.code, "view": FOUND}
             with st.container(key=f"audit-failure-{key}", gap=None):
                 with across():
-                    text_button(inert(code), f"audit-failed-{key}", go, help="Open its runs", kwargs=its)
+                    text_button(inert(failure.code), f"audit-failed-{key}", go, help="Open its runs", kwargs=its)
                     counts = f"{failure.kind} {plural(failure.times, 'time')} in {plural(failure.runs, 'run')}"
                     st.html(html(TEMPLATE, "counts", words=counts))
                 tasks = list(zip(failure.tasks, failure.run_ids, strict=True))
@@ -151,26 +140,12 @@ def found(asked: AuditQuery) -> None:
         if count.runs:
             export_found(asked, count)
     if asked.typed:
-        page = search.texts(asked.typed, asked.filters, asked.field, asked.before, PAGE)
-        searched(asked.typed, [*asked.filters.names, *([] if asked.field is None else ["in"])], "texts")
-        viewed(dict.fromkeys(hit.run_id for hit in page.hits), "hits")
-        with st.container(key="audit-hits", gap=None):
-            for hit in page.hits:
-                with st.container(key=f"audit-hit-{hit.text_id}", gap=None):
-                    with across(f"audit-hit-head-{hit.text_id}"):
-                        # A page link to this page would leave the browser's address as it is.
-                        label = inert(" ".join(hit.task.split())[:160]) or "no task"
-                        text_button(label, f"audit-open-{hit.text_id}", open_run, hit.run_id)
-                        status = run_status(hit.status) if hit.status in RUN_STATUSES else hit.status
-                        st.html(html(TEMPLATE, "hit_facts", hit=hit, status=status), width="content")
-                    st.html(html(TEMPLATE, "hit", snippet=hit.snippet, places=places(hit.places)))
-        if not page.hits:
-            _nothing(more=page.before is not None)
-        paging(asked, page.before, "audit")
+        _texts(asked)
         return
     # The replays of a blame are one row where nothing is asked for, so more runs are read than rows drawn.
-    runs = search.runs(asked.filters, asked.before, (MOST_FOLDED if asked.blank else PAGE) + 1)
-    read = runs[:-1] if len(runs) > (MOST_FOLDED if asked.blank else PAGE) else runs
+    most = MOST_FOLDED if asked.blank else PAGE
+    runs = search.runs(asked.filters, asked.before, most + 1)
+    read = runs[:most]
     rows = _folded(read) if asked.blank else list[Entry](read)
     shown = rows[:PAGE]
     ids = [run.run_id for run in shown if isinstance(run, RunSummary)]
@@ -181,7 +156,26 @@ def found(asked: AuditQuery) -> None:
     else:
         _nothing(more=False)
     more = len(rows) > PAGE or len(read) < len(runs)
-    paging(asked, (shown[-1] if len(rows) > PAGE else read[-1]).sequence if more else None, "audit")
+    paging(asked.before, (shown[-1] if len(rows) > PAGE else read[-1]).sequence if more else None, "audit")
+
+
+def _texts(asked: AuditQuery) -> None:
+    page = current().store.search.texts(asked.typed, asked.filters, asked.field, asked.before, PAGE)
+    searched(asked.typed, [*asked.filters.names, *([] if asked.field is None else ["in"])], "texts")
+    viewed(dict.fromkeys(hit.run_id for hit in page.hits), "hits")
+    with st.container(key="audit-hits", gap=None):
+        for hit in page.hits:
+            with st.container(key=f"audit-hit-{hit.text_id}", gap=None):
+                with across(f"audit-hit-head-{hit.text_id}"):
+                    # A page link to this page would leave the browser's address as it is.
+                    label = inert(" ".join(hit.task.split())[:160]) or "no task"
+                    text_button(label, f"audit-open-{hit.text_id}", open_run, hit.run_id)
+                    status = run_status(hit.status) if hit.status in RUN_STATUSES else hit.status
+                    st.html(html(TEMPLATE, "hit_facts", hit=hit, status=status), width="content")
+                st.html(html(TEMPLATE, "hit", snippet=hit.snippet, places=places(hit.places)))
+    if not page.hits:
+        _nothing(more=page.before is not None)
+    paging(asked.before, page.before, "audit")
 
 
 def _folded(runs: Sequence[RunSummary]) -> list[Entry]:
@@ -231,11 +225,11 @@ def ledger(asked: AuditQuery) -> None:
         searched(asked.typed, asked.filters.names, "ledger")
         fault_note()
     with panel("audit-servers", "Servers that it was sent to" if asked.typed else "Servers that anything was sent to"):
-        first, *rest = found.in_words if not found.receivers else ("", *found.in_words)
-        if first:
-            st.info(inert(first), icon=":material/block:")
-        for said in rest:
-            st.caption(inert(said))
+        for number, said in enumerate(found.in_words):
+            if number == 0 and not found.receivers:
+                st.info(inert(said), icon=":material/block:")
+            else:
+                st.caption(inert(said))
         for receiver in found.receivers:
             _server(receiver, asked)
         if any(receiver.failed for receiver in found.receivers):
@@ -252,7 +246,7 @@ def ledger(asked: AuditQuery) -> None:
             st.html(html(TEMPLATE, "table", heads=heads, rows=map(_call, calls[:PAGE])))
         else:
             st.caption("No calls.")
-        paging(asked, calls[PAGE - 1].call_id if len(calls) > PAGE else None, "ledger")
+        paging(asked.before, calls[PAGE - 1].call_id if len(calls) > PAGE else None, "ledger")
     with right, panel("audit-never", "Was a text ever sent to a provider?"):
         _ask_record(asked)
 
@@ -281,15 +275,15 @@ def _server(receiver: Receiver, asked: AuditQuery) -> None:
 
 
 def _call(call: LedgerCall) -> list[str]:
-    word = ", says the imported file" if call.imported else ""
     step = f"the plan of step {call.path}" if call.path else "the plan"
     what = {"traces": "traces", "plan": step}.get(call.purpose, f"step {call.path}")
+    how = "" if call.purpose == "traces" else f"{_HOW.get(call.how, call.how)}, "
     return [
         moment(call.at_utc),
         html(TEMPLATE, "run_link", run_id=call.run_id, words=what),
         call.agent,
         html(TEMPLATE, "server_name", name=server_name(call.provider, call.host), simulated=call.simulated),
-        f"{f'{_HOW.get(call.how, call.how)}, ' if call.purpose != 'traces' else ''}{call.ended}{word}",
+        f"{how}{call.ended}{', says the imported file' if call.imported else ''}",
     ]
 
 

@@ -9,11 +9,10 @@ import math
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import streamlit as st
 from markupsafe import Markup
@@ -21,7 +20,7 @@ from markupsafe import Markup
 from conductor_core.engine.models import model_folder
 from conductor_core.errors import StoreError
 from conductor_core.lab.records import by_group, in_order
-from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome, Present, Result
+from conductor_core.lab.records.evaluation import EvaluationPlan, EvaluationRecord, Outcome, Result
 from conductor_core.run.events import RunCreated
 from conductor_core.run.values import Limits
 from conductor_core.settings import Settings
@@ -29,7 +28,7 @@ from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.app.widgets import across, fault_box, segments, select
 from pages.components.records.folders import State
-from pages.components.style.figures import Figure, layout, marks, plain, scatter
+from pages.components.style.figures import Figure, layout, log_axis, marks, plain, scatter, whiskers
 from pages.components.style.formats import html, inert, plural, seconds
 
 # Simulated parts, and what they mean for the figures.
@@ -255,19 +254,7 @@ def signed(value: float) -> str:
 
 
 TEMPLATE = "evaluation/evaluation"
-HEADS = (
-    "Score", "95 % interval", "", "Against {first}", "Worker tokens", "Conductor tokens", "USD", "Latency", "Steps",
-    "Faults",
-)  # fmt: skip
-HEAD_TITLES = {
-    "Against {first}": "Difference to {first} on the tasks that both have done, in points",
-    "Latency": "As measured: with many tasks at once it includes waiting.",
-}
 NO_INTERVAL = "No interval: not done yet, or too few or identical outcomes"
-
-
-def table_head_html(first: str) -> Markup:
-    return html(TEMPLATE, "table_head", names=HEADS, first=first, titles=HEAD_TITLES)
 
 
 def row_html(row: Standing, *, chosen: bool, simulated: bool) -> Markup:
@@ -297,60 +284,43 @@ def pareto(rows: Sequence[Standing]) -> Figure:
     front = frontier(rows)
     on_front = {row.orchestrator for row in front}
     colours = ["@ink" if row.orchestrator in on_front else "@muted" for row in rows]
-    least, most = min(row.tokens_per_task for row in rows), max(row.tokens_per_task for row in rows)
-    low = math.floor(min(_ends(row)[0] for row in rows) * 10 - 0.3) / 10
-    path = [[_tokens(row), 100 * row.score] for row in front]
+    # A logarithmic axis has no 0.
+    tokens, scores = [max(row.tokens_per_task, 1.0) for row in rows], [100 * row.score for row in rows]
+    lows = [100 * (row.score if row.score_low is None else row.score_low) for row in rows]
+    highs = [100 * (row.score if row.score_high is None else row.score_high) for row in rows]
     dotted = {"color": "@soft", "width": 1.4, "dash": "dot", "shape": "linear"}
-    line = scatter("lines", [x for x, _ in path], [y for _, y in path], line=dotted, hoverinfo="skip")
+    xs, ys = [max(row.tokens_per_task, 1.0) for row in front], [100 * row.score for row in front]
+    line = scatter("lines", xs, ys, line=dotted, hoverinfo="skip")
     symbols = ["circle" if row.orchestrator in on_front else "circle-open" for row in rows]
     said = [
         f"{plain(row.orchestrator)}<br>{100 * row.score:.1f} %{interval(row.score_low, row.score_high)}<br>"
         f"{row.tokens_per_task:,.0f} worker tokens, {row.steps_per_task:.1f} steps<extra></extra>"
         for row in rows
     ]
-    points = scatter(
-        "markers",
-        [_tokens(row) for row in rows],
-        [100 * row.score for row in rows],
-        marker={"size": 9, "symbol": symbols, "color": colours, "line": {"width": 1.6}},
-        hovertemplate=said,
-    )
+    marker = {"size": 9, "symbol": symbols, "color": colours, "line": {"width": 1.6}}
+    points = scatter("markers", tokens, scores, marker=marker, hovertemplate=said)
     if any(row.score_low is not None for row in rows):
-        above = [100 * (_ends(row)[1] - row.score) for row in rows]
-        below = [100 * (row.score - _ends(row)[0]) for row in rows]
-        look = {"type": "data", "symmetric": False, "color": "@faint", "thickness": 1.2, "width": 3}
-        points["error_y"] = {**look, "array": above, "arrayminus": below}
-    ticks = [size * factor for size in (1, 10, 100, 1000, 10_000, 100_000, 1_000_000) for factor in (1, 2, 5)]
+        points["error_y"] = whiskers(lows, scores, highs, color="@faint", thickness=1.2, width=3)
     shape = layout(
-        max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX),
+        _height(rows),
+        x="worker tokens per task (logarithmic)",
+        y="score, %",
         hovermode="closest",
-        xaxis={
-            "type": "log",
-            "range": [math.log10(max(least, 1) * 0.45), math.log10(max(most, 1) * 1.6)],
-            "tickvals": ticks,
-            "ticktext": [f"{tick:,}" for tick in ticks],
-            "showgrid": True,
-            "gridcolor": "@line",
-            "title": {"text": "worker tokens per task (logarithmic)", "standoff": 6},
-        },
-        yaxis={"range": [max(100 * low, 0), 101], "title": {"text": "score, %", "standoff": 4}},
         margin={"l": 48, "r": 18, "t": 10, "b": 44},
+        xaxis={**log_axis(min(tokens) * 0.45, max(tokens) * 1.6, "{:,g}"), "showgrid": True, "gridcolor": "@line"},
+        yaxis={"range": [max(10 * math.floor(min(lows) / 10 - 0.3), 0), 101]},
     )
-    labels = []
-    for row, colour in zip(rows, colours, strict=True):
-        at = {"x": _tokens(row), "y": 100 * row.score, "low": 100 * _ends(row)[0], "high": 100 * _ends(row)[1]}
-        labels.append({"name": plain(row.orchestrator), "colour": colour, **at})
-    return {"data": [line, points], "layout": shape, "labels": labels, "path": path}
+    at = zip(rows, colours, tokens, scores, lows, highs, strict=True)
+    labels = [
+        {"name": plain(row.orchestrator), "colour": colour, "x": x, "y": y, "low": low, "high": high}
+        for row, colour, x, y, low, high in at
+    ]
+    return {"data": [line, points], "layout": shape, "labels": labels, "path": list(zip(xs, ys, strict=True))}
 
 
-def _ends(row: Standing) -> tuple[float, float]:
-    low, high = row.score_low, row.score_high
-    return (row.score if low is None else low, row.score if high is None else high)
-
-
-def _tokens(row: Standing) -> float:
-    """Returns the tokens, at least 1: a logarithmic axis has no 0."""
-    return max(row.tokens_per_task, 1.0)
+def _height(rows: Sequence[Standing]) -> int:
+    """Returns the height of both figures, which are beside each other."""
+    return max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX)
 
 
 def pareto_in_words(rows: Sequence[Standing]) -> str:
@@ -368,19 +338,20 @@ def steps_by_difficulty(rows: Sequence[Standing]) -> Figure:
         if (found := row.steps_by_difficulty.values())
     ]
     for name, mark in marks(difficulties(rows)).items():
-        shown = [(at, row) for at, row in enumerate(rows) if name in row.steps_by_difficulty]
-        xs, ys = [row.steps_by_difficulty[name] for _, row in shown], [at for at, _ in shown]
-        words = f"{plain(name)}: {{:.2f}} steps<extra></extra>"
-        said = [f"{plain(row.orchestrator)}<br>{words.format(x)}" for (_, row), x in zip(shown, xs, strict=True)]
+        shown = [
+            (at, row, row.steps_by_difficulty[name]) for at, row in enumerate(rows) if name in row.steps_by_difficulty
+        ]
+        said = [f"{plain(row.orchestrator)}<br>{plain(name)}: {x:.2f} steps<extra></extra>" for _, row, x in shown]
         marker = {"symbol": mark.symbol, "size": 8, "color": "@ink", "line": {"width": 1.5}}
+        xs, ys = [x for *_, x in shown], [at for at, *_ in shown]
         traces.append(scatter("markers", xs, ys, marker=marker, hovertemplate=said))
     longest = max(len(row.orchestrator) for row in rows)
-    title = {"text": "steps per task", "standoff": 6}
     shape = layout(
-        max(FRAME_PX + ROW_PX * len(rows), LEAST_HEIGHT_PX),  # as high as the figure beside it
+        _height(rows),
+        x="steps per task",
         hovermode="closest",
         margin={"l": min(24 + 6.4 * longest, 190), "r": 14, "t": 10, "b": 44},
-        xaxis={"rangemode": "tozero", "title": title, "showgrid": True, "gridcolor": "@line"},
+        xaxis={"rangemode": "tozero", "showgrid": True, "gridcolor": "@line"},
         yaxis={
             "range": [len(rows) - 0.4, -0.6],
             "tickvals": list(range(len(rows))),
@@ -402,8 +373,7 @@ def steps_in_words(rows: Sequence[Standing]) -> str:
 ROUND_HEADS = ("second round opened", "asked again, and stopped")
 
 
-@dataclass(frozen=True)
-class Rounds:
+class Rounds(NamedTuple):
     """By difficulty, the share of tasks with a second round, and of those that the Conductor, asked again, ended."""
 
     orchestrator: str
@@ -418,19 +388,15 @@ def rounds(record: EvaluationRecord, rows: Sequence[Standing]) -> list[Rounds]:
     """
     found = []
     for row in rows:
-        own = [each for each in record.outcomes if each.orchestrator == row.orchestrator]
-        if any(each.rounds > 1 or each.stops for each in own):
-            opened = _shares((each.difficulty, each.rounds > 1) for each in own)
-            found.append(Rounds(row.orchestrator, opened, _shares((each.difficulty, each.stops > 0) for each in own)))
+        own: defaultdict[str, list[Outcome]] = defaultdict(list)  # tasks without a difficulty are a group, too
+        for each in record.outcomes:
+            if each.orchestrator == row.orchestrator:
+                own[each.difficulty].append(each)
+        opened = {name: fmean(each.rounds > 1 for each in of) for name, of in own.items()}
+        stopped = {name: fmean(each.stops > 0 for each in of) for name, of in own.items()}
+        if any([*opened.values(), *stopped.values()]):
+            found.append(Rounds(row.orchestrator, opened, stopped))
     return found
-
-
-def _shares(held: Iterable[tuple[str, bool]]) -> dict[str, float]:
-    """Returns the share of each difficulty. Tasks without one are a group named "" (``by_group`` leaves them out)."""
-    by_difficulty: defaultdict[str, list[bool]] = defaultdict(list)
-    for name, holds in held:
-        by_difficulty[name].append(holds)
-    return {name: fmean(each) for name, each in by_difficulty.items()}
 
 
 def rounds_html(found: Sequence[Rounds], rows: Sequence[Standing]) -> str:
@@ -443,18 +409,13 @@ def rounds_html(found: Sequence[Rounds], rows: Sequence[Standing]) -> str:
     return html(TEMPLATE, "heat", kind="heat rounds", groups=groups, lines=lines)
 
 
-def subsets_html(present: Present, names: Sequence[str]) -> Markup:
-    shown = [name for name in names if any(name in each.scores for each in present.subsets)]
-    return html(TEMPLATE, "subsets", parts=present.subsets, names=shown)
-
-
 # The command that repeats an evaluation.
 
 SHORT = 12  # hex digits of a digest that tell models apart
 
 
 def command(plan: EvaluationPlan) -> str:
-    conductors = conductor_refs(plan)
+    conductors = _texts(plan, "conductors")
     options: dict[str, Any] = {
         "suite": plan.suite,
         "split": plan.split,
@@ -480,7 +441,7 @@ def missing_settings(plan: EvaluationPlan) -> list[str]:
     """Returns a sentence on what to replace for each thing that the plan or this machine does not have."""
     found = [
         f"The Conductor “{ref}” (sha256 {digest[:SHORT]}) is not on this machine: give its folder."
-        for ref, digest in model_digests(plan).items()
+        for ref, digest in _texts(plan, "models_sha256").items()
         if ref != "tiny" and model_folder(ref, Settings()) is None
     ]
     limits = {name: value for name, value in _other_limits(plan).items() if name != "max_steps"}
@@ -496,16 +457,9 @@ def missing_settings(plan: EvaluationPlan) -> list[str]:
     return found
 
 
-def conductor_refs(plan: EvaluationPlan) -> dict[str, str]:
-    return _texts(plan.settings.get("conductors"))
-
-
-def model_digests(plan: EvaluationPlan) -> dict[str, str]:
-    return _texts(plan.settings.get("models_sha256"))
-
-
-def _texts(given: object) -> dict[str, str]:
+def _texts(plan: EvaluationPlan, setting: str) -> dict[str, str]:
     """Reads a mapping of texts. Anything else counts as empty: nothing checks settings when a plan is read."""
+    given = plan.settings.get(setting)
     return {str(key): str(value) for key, value in given.items()} if isinstance(given, Mapping) else {}
 
 
@@ -532,8 +486,8 @@ def head_html(record: EvaluationRecord, state: State, quiet: str) -> Markup:
         first = "Remove each line that cannot be read; then it" if record.broken_lines else "It"
         how_on = (first, f"{command(plan)} --name {shlex.quote(record.folder.name)} --resume")
     rows: defaultdict[str, list[str]] = defaultdict(list)  # of each Conductor: only this says what "untrained" is
-    digests = model_digests(plan)
-    for name, ref in conductor_refs(plan).items():
+    digests = _texts(plan, "models_sha256")
+    for name, ref in _texts(plan, "conductors").items():
         rows[ref].append(name.removesuffix(f":{ref}"))  # conductor:REF says its REF a second time
     return html(
         TEMPLATE,
@@ -555,18 +509,16 @@ RIGHT = 0.5
 Which = Literal["all", "wrong", "right", "mine", "theirs", "both", "neither"]
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     own: Outcome
     other: Outcome | None = None
 
     def falls_under(self, which: Which) -> bool:
         own, other = right(self.own), self.other is not None and right(self.other)
-        wanted: Mapping[Which, tuple[bool | None, bool | None]] = {
-            "right": (True, None), "wrong": (False, None), "mine": (True, False), "theirs": (False, True),
-            "both": (True, True), "neither": (False, False),
-        }  # fmt: skip
-        return all(want in (None, found) for want, found in zip(wanted.get(which, ()), (own, other), strict=False))
+        return {
+            "all": True, "right": own, "wrong": not own, "mine": own and not other, "theirs": other and not own,
+            "both": own and other, "neither": not own and not other,
+        }[which]  # fmt: skip
 
 
 def right(outcome: Outcome) -> bool:
@@ -646,15 +598,8 @@ def _rows(record: EvaluationRecord, shown: Sequence[Pair], other: str | None) ->
     with st.container(key="outcomes"):
         with st.container(key="outcome-row-head", horizontal=True):
             st.html(html("run_list/run_list", "name_head", name="Task"))
-            heads = (
-                "Outcome",
-                *(["Theirs"] if other else ()),
-                "Difficulty",
-                "Family",
-                Markup("Worker<br>tokens"),
-                "Steps",
-                "Time",
-            )
+            tokens, theirs = Markup("Worker<br>tokens"), ["Theirs"] if other else []
+            heads = ["Outcome", *theirs, "Difficulty", "Family", tokens, "Steps", "Time"]
             st.html(html(TEMPLATE, "cells", cells=heads, head=True, wide=other is not None), width="content")
         for number, pair in enumerate(shown):
             with st.container(key=f"outcome-row-{number}", horizontal=True):

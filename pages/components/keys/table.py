@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import streamlit as st
 from markupsafe import Markup
@@ -10,7 +11,7 @@ from conductor_core.formats import dollars, plural
 from conductor_core.run.actor import local_caller
 from conductor_core.run.service_key import ServiceKey
 from pages.components.app.session import current
-from pages.components.app.widgets import across, button, dialog_scheme, kept_fault, show_fault
+from pages.components.app.widgets import across, button, confirm, kept_fault, remember, show_fault
 from pages.components.style.formats import ago, html, inert, moment
 
 TEMPLATE = "keys/keys"
@@ -36,10 +37,6 @@ def endpoint(shown: str | None) -> str:
     return f"{found['above'] if found else _USUAL}/v1"
 
 
-def intro() -> None:
-    st.html(html(TEMPLATE, "intro", address=endpoint(st.context.url)))
-
-
 def rows(keys: Sequence[ServiceKey]) -> None:
     """Draws the keys, the newest first; those that were revoked are folded away."""
     show_fault(_FAULT)
@@ -63,15 +60,30 @@ def rows(keys: Sequence[ServiceKey]) -> None:
                 with across(f"key-row-{key.id}"):
                     st.html(_cells(key))
                     with st.container():
-                        button("Revoke", f"revoke-{key.id}", _ask, key.id, help=f"Revoke {inert(key.name)}")
+                        button("Revoke", f"revoke-{key.id}", remember, _ASKED, key.id, help=f"Revoke {inert(key.name)}")
     if revoked:
         with st.expander(f"{plural(len(revoked), 'revoked key')}", icon=":material/key_off:"):
             st.html(html(TEMPLATE, "revoked", keys=[(key, _by(key)) for key in revoked]))
-    _question([key for key in valid if key.id == st.session_state.get(_ASKED)])
+    asked = next((key for key in valid if key.id == st.session_state.get(_ASKED)), None)
+    if asked is None:
+        st.session_state.pop(_ASKED, None)
+        return
+    said = (
+        f"Every further request with the key **{inert(asked.name)}** is refused. Its runs stay in History. A revoked "
+        "key never becomes valid again."
+    )
+    confirm(_ASKED, "Revoke this key?", said, "Revoke", "key_off", partial(_revoke, asked))
+
+
+def _revoke(key: ServiceKey) -> None:
+    with kept_fault(_FAULT):
+        current().store.service_keys.revoke(key.id, local_caller("page"))
+        st.session_state[_SAID] = f"{inert(key.name)} is revoked"
 
 
 def _cells(key: ServiceKey) -> Markup:
-    usd, tokens = current().store.service_keys.spent_today(key.id)
+    kept = current().store.service_keys
+    (usd, tokens), used = kept.spent_today(key.id), kept.last_used(key.id)
     models = "all models" if key.models is None else ", ".join(key.models)
     never = [f"never {', '.join(key.excluded_providers)}"] if key.excluded_providers else []
     often = [] if key.requests_per_minute is None else [f"{key.requests_per_minute:,} a minute"]
@@ -81,7 +93,7 @@ def _cells(key: ServiceKey) -> Markup:
         _spent(usd, key.usd_per_day, dollars(usd), "" if key.usd_per_day is None else dollars(key.usd_per_day)),
         _spent(tokens, key.tokens_per_day, f"{tokens:,}", f"{key.tokens_per_day or 0:,}"),
         (f"{key.created_at_utc:%Y-%m-%d}", _by(key)),
-        _last(key),
+        ("never", "") if used is None else (ago(used), moment(used)),
     )
     return html(TEMPLATE, "key", cells=list(zip(_HEADS, cells, strict=True)))
 
@@ -96,48 +108,6 @@ def _spent(spent: float, limit: float | None, words: str, most: str) -> tuple[st
 def _by(key: ServiceKey) -> str:
     actor = key.created_by.actor
     return "" if actor is None else f"by {actor.short}"
-
-
-def _last(key: ServiceKey) -> tuple[str, str]:
-    used = current().store.service_keys.last_used(key.id)
-    return ("never", "") if used is None else (ago(used), moment(used))
-
-
-# Revoking.
-
-
-def _ask(key_id: str) -> None:
-    st.session_state[_ASKED] = key_id
-
-
-def _close() -> None:
-    st.session_state.pop(_ASKED, None)
-
-
-def _question(asked: Sequence[ServiceKey]) -> None:
-    if asked:
-        _confirm(asked[0])
-    else:
-        _close()
-
-
-@st.dialog("Revoke this key?", on_dismiss=_close)
-def _confirm(key: ServiceKey) -> None:
-    dialog_scheme()
-    st.markdown(
-        f"Every further request with the key **{inert(key.name)}** is refused. Its runs stay in History. A revoked key "
-        "never becomes valid again."
-    )
-    with st.container(horizontal=True):
-        if button("Revoke", "revoke-yes", type="primary", icon="key_off"):
-            with kept_fault(_FAULT):
-                current().store.service_keys.revoke(key.id, local_caller("page"))
-                st.session_state[_SAID] = f"{inert(key.name)} is revoked"
-            _close()
-            st.rerun()
-        if button("Keep", "revoke-no"):
-            _close()
-            st.rerun()
 
 
 # A new key.
@@ -224,5 +194,6 @@ curl {address}/chat/completions \\
 
 def usage() -> None:
     python, curl = st.tabs(["Python", "curl"])
-    python.code(_PYTHON.format(address=endpoint(st.context.url)), language="python")
-    curl.code(_CURL.format(address=endpoint(st.context.url)), language="bash")
+    address = endpoint(st.context.url)
+    python.code(_PYTHON.format(address=address), language="python")
+    curl.code(_CURL.format(address=address), language="bash")

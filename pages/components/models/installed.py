@@ -21,13 +21,13 @@ from pages.components.app.session import current
 from pages.components.app.widgets import (
     across,
     button,
-    dialog_scheme,
+    confirm,
     kept_fault,
     rerun_when,
     search_field,
     show_fault,
     text_button,
-)  # fmt: skip
+)
 from pages.components.run import settings
 from pages.components.run.preflight import asked_servers
 from pages.components.style.formats import html, inert
@@ -146,7 +146,6 @@ ACTIONS_PX, IN_USE_PX = 250, 118
 _ASKED, _FAULT, _SAID, _WHOLE = "delete-asked", "model-fault", "models-said", "models-whole"
 
 
-_FILTER = "models-filter"
 _MANY = 12
 
 
@@ -154,7 +153,7 @@ def filtered(models: Sequence[MachineModel]) -> Sequence[MachineModel]:
     """Draws a field that narrows a long list, and returns what it leaves."""
     if len(models) <= _MANY:
         return models
-    said = search_field(_FILTER, "Filter the models", placeholder=f"Filter {len(models)} models", width=320)
+    said = search_field("models-filter", "Filter the models", placeholder=f"Filter {len(models)} models", width=320)
     wanted = said.casefold().split()
     left = [each for each in models if all(word in f"{each.name} {each.owner}".casefold() for word in wanted)]
     if not left:
@@ -175,10 +174,6 @@ def rows(models: Sequence[MachineModel], asked: str) -> None:
             marked = "asked-" if model.ref == asked else ""
             with st.container(key=f"model-row-{marked}{number}"):
                 _row(number, model, marked=bool(marked))
-
-
-def _moving(model: MachineModel) -> bool:
-    return model.timing or model.download.moving
 
 
 def _row(number: int, model: MachineModel, *, marked: bool) -> None:
@@ -253,45 +248,32 @@ def _ask(ref: str) -> None:
 
 
 def _cancel(model: MachineModel) -> None:
+    st.session_state[_WHOLE] = True
     with kept_fault(_FAULT):
         core.cancel(model)
     settings.conductor_options.clear()
-    st.session_state[_WHOLE] = True
 
 
 def question(models: Sequence[MachineModel]) -> None:
     """Draws the question whether to delete a model, if somebody wants to."""
-    asked = st.session_state.get(_ASKED)
-    if (model := next((each for each in models if each.ref == asked), None)) is None:
-        _close()
-    else:
-        _question(model)
-
-
-def _close() -> None:
-    st.session_state.pop(_ASKED, None)
-
-
-@st.dialog("Delete this model?", on_dismiss=_close)
-def _question(model: MachineModel) -> None:
-    dialog_scheme()
+    model = next((each for each in models if each.ref == st.session_state.get(_ASKED)), None)
+    if model is None:
+        st.session_state.pop(_ASKED, None)
+        return
     chosen = model.ref == settings.conductor()
     instead = f" It is the Conductor of the next run; *{settings.SHIPPED}* takes its place." if chosen else ""
     size = f" {gb(model.size_bytes)} become free." if model.size_bytes else ""
-    st.markdown(f"**{inert(model.name)}** is deleted from this machine.{size}{instead} It can be downloaded again.")
-    with st.container(horizontal=True):
-        if button("Delete", "delete-yes", type="primary", icon="delete"):
-            with kept_fault(_FAULT):
-                freed = core.remove(model, current().settings)
-                if chosen:
-                    settings.use_conductor(settings.SHIPPED)
-                st.session_state[_SAID] = f"{inert(model.name)} was deleted: {gb(freed)} are free again"
-            settings.conductor_options.clear()
-            _close()
-            st.rerun()
-        if button("Keep", "delete-no"):
-            _close()
-            st.rerun()
+    said = f"**{inert(model.name)}** is deleted from this machine.{size}{instead} It can be downloaded again."
+
+    def delete() -> None:
+        with kept_fault(_FAULT):
+            freed = core.remove(model, current().settings)
+            if chosen:
+                settings.use_conductor(settings.SHIPPED)
+            st.session_state[_SAID] = f"{inert(model.name)} was deleted: {gb(freed)} are free again"
+        settings.conductor_options.clear()
+
+    confirm(_ASKED, "Delete this model?", said, "Delete", "delete", delete)
 
 
 log = logging.getLogger(__name__)
@@ -316,22 +298,17 @@ def settled() -> None:
         rerun_when(lambda: all(each.done() for each in asked), _POLL_S)
 
 
-def _hub_answers() -> bool | None:
-    """Tells whether the hub answers; None: it has not been heard yet."""
-    asked = _hub_asked(current().settings)
-    if not asked.done():
-        return None
-    if (error := asked.exception()) is not None:
-        log.warning("whether the hub answers could not be found out: %s", error)
-        return False
-    return asked.result()
-
-
 def header() -> None:
     """Draws one line: what this machine has room for, and whether there is a network."""
     (folder, free_bytes), memory, free = core.room(), core.memory(), core.free_ram_bytes()
     room = {"total": gb(memory.total_bytes), "memory": memory.label, "folder": folder, "free": gb(free_bytes)}
-    hub = {"address": core.hub_address(), "answers": _hub_answers(), "offline": core.is_offline()}
+    asked = _hub_asked(current().settings)
+    answers: bool | None = None  # it has not been heard yet
+    if asked.done():
+        if (error := asked.exception()) is not None:
+            log.warning("whether the hub answers could not be found out: %s", error)
+        answers = error is None and asked.result()
+    hub = {"address": core.hub_address(), "answers": answers, "offline": core.is_offline()}
     st.html(html(TEMPLATE, "header", free_memory="" if free is None else gb(free), **room, **hub))
 
 

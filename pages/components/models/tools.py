@@ -11,7 +11,7 @@ from typing import Any, Literal
 import streamlit as st
 
 from conductor_core.chat.messages import WorkerSpec
-from conductor_core.chat.tools import PYTHON, OfferedTool, ToolAnswer, ToolListing, ToolServerSpec
+from conductor_core.chat.tools import PYTHON, OfferedTool, ToolAnswer, ToolServerSpec
 from conductor_core.engine import tools as core
 from conductor_core.engine.pools import read_pool
 from conductor_core.engine.tools import PoolTools
@@ -40,7 +40,9 @@ def section(pool: str) -> None:
             '`command` or `url`, and lets a worker call it by `tools = ["NAME"]`; `"python"` needs no table.'
         )
         return
-    work = _work(pool, read.workers, read.tools)
+    of = pool, read.workers, read.tools  # the listing lapses with the file
+    kept, work = st.session_state.get(LISTED, (None, None))
+    work = work if kept == of else None
     if work is not None and work.running:
         work.keep_alive()
         st.progress(min(1.0, work.share), f"Asking the tool servers: {work.done} of {len(read.tools)}")
@@ -50,45 +52,28 @@ def section(pool: str) -> None:
     if work is not None and work.error is not None:
         fault_box(work.error)
     with across():
-        again = found is not None
-        button(
-            "List again" if again else "List the tools",
-            "list-tools",
-            _begin,
-            pool,
-            read.workers,
-            read.tools,
-            icon="handyman",
-        )
+        button("List the tools" if found is None else "List again", "list-tools", _begin, of, icon="handyman")
         names = listed([inert(spec.name) for spec in read.tools], 6)
         starts = "Starts or asks" if any(spec.kind == "stdio" for spec in read.tools) else "Asks"
         st.caption(f"{starts} {names} for what they offer. Nothing is called.")
     if found is not None:
         _matrix(found)
-        _dialogs(pool, found)
+        tool: OfferedTool | None = st.session_state.get(_OPEN)
+        if tool is not None and tool in found.tools:
+            _dialog(pool, tool)
+        else:
+            _close()
 
 
-def _key(pool: str, workers: Sequence[WorkerSpec], servers: Sequence[ToolServerSpec]) -> tuple[object, ...]:
-    """Changes with the file."""
-    granted = tuple((spec.name, spec.tools) for spec in workers)
-    return pool, granted, tuple(spec.model_dump_json() for spec in servers)
-
-
-def _work(pool: str, workers: Sequence[WorkerSpec], servers: Sequence[ToolServerSpec]) -> Work[PoolTools] | None:
-    key, work = st.session_state.get(LISTED, (None, None))
-    return work if key == _key(pool, workers, servers) else None
-
-
-def _begin(pool: str, workers: Sequence[WorkerSpec], servers: Sequence[ToolServerSpec]) -> None:
+def _begin(of: tuple[str, tuple[WorkerSpec, ...], tuple[ToolServerSpec, ...]]) -> None:
     settings = current().settings
 
     def ask(work: Work[PoolTools]) -> PoolTools:
-        def notify(done: int, total: int) -> None:
-            work.report("asking", done, total, done / max(1, total))
+        return core.list_tools(
+            of[0], settings, lambda done, total: work.report("asking", done, total, done / max(1, total))
+        )
 
-        return core.list_tools(pool, settings, notify)
-
-    st.session_state[LISTED] = (_key(pool, workers, servers), Work("tools", ask))
+    st.session_state[LISTED] = of, Work("tools", ask)
 
 
 # Who may call what.
@@ -107,7 +92,8 @@ def _matrix(found: PoolTools) -> None:
         number = 0
         for server, listing in enumerate(found.listings):
             with across(f"tool-row-server-{server}"):
-                st.html(_server(listing))
+                says = " · ".join(filter(None, (listing.title, listing.where, _KINDS[listing.kind])))
+                st.html(html(TEMPLATE, "tools_server", name=listing.server, says=says, fault=listing.fault))
             for tool in listing.tools:
                 with across(f"tool-row-{number}"):
                     _row(tool, found.callers(tool), agents, number)
@@ -117,11 +103,6 @@ def _matrix(found: PoolTools) -> None:
         st.html(html(TEMPLATE, "tools_left_out", lines=lines))
     for fault in found.missing:
         st.warning(inert(fault), icon=":material/warning:")
-
-
-def _server(listing: ToolListing) -> str:
-    says = " · ".join(filter(None, (listing.title, listing.where, _KINDS[listing.kind])))
-    return html(TEMPLATE, "tools_server", name=listing.server, says=says, fault=listing.fault)
 
 
 def _row(tool: OfferedTool, callers: Sequence[str], agents: Sequence[str], number: int) -> None:
@@ -145,14 +126,6 @@ def _close() -> None:
     st.session_state.pop(CALLED, None)
 
 
-def _dialogs(pool: str, found: PoolTools) -> None:
-    tool: OfferedTool | None = st.session_state.get(_OPEN)
-    if tool is not None and tool in found.tools:
-        _dialog(pool, tool)
-    else:
-        _close()
-
-
 @st.dialog("Try a tool", width="medium", icon=":material/handyman:", on_dismiss=_close)
 def _dialog(pool: str, tool: OfferedTool) -> None:
     dialog_scheme()
@@ -168,14 +141,10 @@ def _dialog(pool: str, tool: OfferedTool) -> None:
             st.session_state[CALLED] = None
             fault_box(fault)
             return
-        work = st.session_state[CALLED] = _call(pool, tool, given)
+        settings = current().settings
+        work = st.session_state[CALLED] = Work("tool", lambda _: core.try_tool(pool, tool, given, settings))
     if work is not None:
         _outcome(work)
-
-
-def _call(pool: str, tool: OfferedTool, given: Mapping[str, Any]) -> Work[ToolAnswer]:
-    settings = current().settings
-    return Work("tool", lambda _: core.try_tool(pool, tool, given, settings))
 
 
 def _outcome(work: Work[ToolAnswer]) -> None:
@@ -200,18 +169,13 @@ def _outcome(work: Work[ToolAnswer]) -> None:
 # Its arguments.
 
 Kind = Literal["text", "whole number", "number", "yes or no", "choice"]
-_OF_JSON: Mapping[object, Kind] = {
-    "string": "text",
-    "integer": "whole number",
-    "number": "number",
-    "boolean": "yes or no",
+_OF_JSON: Mapping[object, tuple[Kind, tuple[type, ...]]] = {
+    "string": ("text", (str,)),
+    "integer": ("whole number", (int,)),
+    "number": ("number", (int, float)),
+    "boolean": ("yes or no", (bool,)),
 }
-_PYTHON_TYPES: Mapping[Kind, tuple[type, ...]] = {
-    "text": (str,),
-    "whole number": (int,),
-    "number": (int, float),
-    "yes or no": (bool,),
-}
+"""By type in JSON Schema: what the field takes, and the Python types of its default."""
 _MOST_FIELDS = 10
 
 
@@ -234,7 +198,8 @@ def simple_fields(parameters: Mapping[str, Any]) -> tuple[Field, ...] | None:
     if not isinstance(properties, Mapping) or not isinstance(required, list | tuple) or len(properties) > _MOST_FIELDS:
         return None
     fields = [_field(name, schema, name in required) for name, schema in properties.items()]
-    return None if None in fields else tuple(field for field in fields if field is not None)
+    known = tuple(field for field in fields if field is not None)
+    return known if len(known) == len(fields) else None
 
 
 def _field(name: str, schema: object, required: bool) -> Field | None:
@@ -249,11 +214,10 @@ def _field(name: str, schema: object, required: bool) -> Field | None:
     options = schema.get("enum")
     if isinstance(options, list) and options and all(isinstance(each, str) for each in options):
         return Field(name, "choice", required, told, tuple(options), default if default in options else None)
-    kind = _OF_JSON.get(schema.get("type")) if isinstance(schema.get("type"), str) else None
-    if kind is None or "enum" in schema:
+    if not isinstance(of := schema.get("type"), str) or of not in _OF_JSON or "enum" in schema:
         return None
-    right = type(default) in _PYTHON_TYPES[kind]
-    return Field(name, kind, required, told, (), default if right else None)
+    kind, types = _OF_JSON[of]
+    return Field(name, kind, required, told, (), default if type(default) in types else None)
 
 
 def _arguments(tool: OfferedTool) -> tuple[dict[str, Any], str]:

@@ -5,8 +5,7 @@ should answer a task (``run.who_answers``).
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Literal
 
 import streamlit as st
@@ -26,7 +25,7 @@ from conductor_core.engine.models import (
 from conductor_core.engine.offers import SmallModel, save_conductors, save_pool
 from conductor_core.errors import InspectorError
 from pages.components.app.session import current
-from pages.components.app.widgets import across, button, fault_box, kept_fault, text_button
+from pages.components.app.widgets import across, button, fault_box, kept_fault, show_fault, text_button
 from pages.components.models.installed import gb, left
 from pages.components.run import settings
 from pages.components.style.formats import html, inert, listed, plural
@@ -55,8 +54,14 @@ def shown() -> list[ConductorOption]:
     return sorted(here, key=lambda option: option.ref != settings.conductor())
 
 
-def keep_health(ref: str, health: Health) -> None:
-    st.session_state.setdefault(HEALTH, {})[ref] = health
+def keep_health(of: object, health: Health) -> None:
+    """Keeps how a check went: ``of`` a Conductor by its reference, of a worker by its pool and name."""
+    st.session_state.setdefault(HEALTH, {})[of] = health
+
+
+def kept_health(of: object) -> Health | None:
+    found: Health | None = st.session_state.get(HEALTH, {}).get(of)
+    return found
 
 
 def price_words(price: Price | None) -> str:
@@ -68,52 +73,59 @@ def price_words(price: Price | None) -> str:
 
 
 def _row(number: int, option: ConductorOption) -> None:
-    here = option.server is None
+    here, in_use = option.server is None, option.ref == settings.conductor()
     cells = (
         ("", True, option.name, "of a conductors file" if option.named else "available"),
         ("", False, option.owner or option.model or option.name, "runs on this machine" if here else option.server),
         ("", False, price_words(option.price), "" if here or option.price is None else "per million tokens"),
     )
-    st.html(html(TEMPLATE, "worker", cells=cells, title=option.reason))
-    with st.container(width=200, gap=None):
-        health: Health | None = st.session_state.get(HEALTH, {}).get(option.ref)
-        if health is not None:
-            say_health(health, health.detail.removeprefix(f"Conductor {option.name}").lstrip(": "), timed=health.ok)
-        elif not here:
-            st.markdown(NOT_CHECKED)
-        else:
-            ready = ":material/check_circle: on this machine"
-            st.markdown(ready if option.runnable else f":orange[{inert(option.reason)}]")
-        say_key(option.key_state)
-    if check_button(f"check-conductor-{number}", f"conductor-{number}", f"Conductor {inert(option.name)}"):
+    if (health := kept_health(option.ref)) is not None:
+        said = health.detail.removeprefix(f"Conductor {option.name}").lstrip(": ")
+        state = health_words(health, said, timed=health.ok)
+    elif not here:
+        state = NOT_CHECKED
+    else:
+        ready = ":material/check_circle: on this machine"
+        state = ready if option.runnable else f":orange[{inert(option.reason)}]"
+    who = f"conductor-{number}", f"Conductor {inert(option.name)}"
+    if row_and_check(*who, cells, option.reason, state, option.key_state):
         with st.spinner("Asking its server"):
             try:
                 keep_health(option.ref, check_conductor(option.ref, current().settings))
             except InspectorError as error:
                 keep_health(option.ref, Health(ok=False, latency_ms=None, detail=str(error)))
         st.rerun()
-    if option.ref == settings.conductor():
+    if in_use:
         st.html(html(TEMPLATE, "muted", words="in use"), width=103)
     else:
         button("Use", f"use-conductor-{number}", settings.use_conductor, option.ref, width=103)
 
 
-def check_button(key: str, place: str, who: str) -> bool:
-    with st.container(width="content", key=f"icon-only-{place}"):
+def row_and_check(
+    key: str,
+    who: str,
+    cells: Sequence[tuple[str, bool, str, str | None]],
+    title: str,
+    state: str,
+    key_state: str | None,
+) -> bool:
+    """Draws a row of a Conductor or a worker up to the button that checks it. Returns whether it was pressed."""
+    st.html(html(TEMPLATE, "worker", cells=cells, title=title))
+    with st.container(width=200, gap=None):
+        st.markdown(state)
+        if key_state:
+            colour = "orange" if key_state.endswith("missing") else "green"
+            st.markdown(f":{colour}[:material/key: {inert(key_state)}]")
+    with st.container(width="content", key=f"icon-only-{key}"):
         says = f"Check {who} now"
-        return button(says, key, icon="network_check", type="tertiary", help=says)
+        return button(says, f"check-{key}", icon="network_check", type="tertiary", help=says)
 
 
-def say_health(health: Health, said: str, *, timed: bool = True) -> None:
+def health_words(health: Health, said: str, *, timed: bool = True) -> str:
     """Says how a check went; with ``timed``, also how long it took, if that is known."""
     colour, glyph = ("green", "check_circle") if health.ok else ("red", "error")
     took = f" · {health.latency_ms:.0f} ms" if timed and health.latency_ms is not None else ""
-    st.markdown(f":{colour}[:material/{glyph}: {inert(said)}]{took}")
-
-
-def say_key(state: str | None) -> None:
-    if state:
-        st.markdown(f":{'orange' if state.endswith('missing') else 'green'}[:material/key: {inert(state)}]")
+    return f":{colour}[:material/{glyph}: {inert(said)}]{took}"
 
 
 ERROR, STARTED = "real-workers-error", "real-workers-started"
@@ -235,7 +247,7 @@ def _these(things: Sequence[object], what: str) -> str:
 FOUND = "found-servers"
 CHOSEN_POOL = "workers-pool"
 LOCAL = "local-servers"
-_SAID = "found-servers-said"
+_SAID, _FAULT = "found-servers-said", "found-servers-fault"
 _VARIABLES = "found-servers-variables"
 
 
@@ -250,9 +262,9 @@ def found_servers() -> None:
     if pressed:
         with st.spinner("Asking the ports"):
             _find_servers()
-    if (said := st.session_state.pop(_SAID, None)) is not None:
-        good, text = said
-        (st.success if good else st.error)(inert(text), icon=":material/check:" if good else ":material/error:")
+    show_fault(_FAULT)
+    if said := st.session_state.pop(_SAID, None):
+        st.success(inert(said), icon=":material/check:")
     servers: tuple[FoundServer, ...] | None = st.session_state.get(FOUND)
     if servers is None:
         return
@@ -268,7 +280,7 @@ def found_servers() -> None:
 
 def _find_servers() -> None:
     variables = st.session_state.pop(_VARIABLES, {})
-    with _said_fault():
+    with kept_fault(_FAULT):
         st.session_state[FOUND] = find_servers(variables, current().settings)
         st.session_state[_VARIABLES] = variables
 
@@ -293,8 +305,7 @@ def _locked(server: FoundServer) -> None:
 
 
 def _ask_with(base_url: str, key: str) -> None:
-    variable = str(st.session_state.get(key) or "").strip()
-    if variable:
+    if variable := str(st.session_state.get(key) or "").strip():
         st.session_state[_VARIABLES] = {**st.session_state.get(_VARIABLES, {}), base_url: variable}
         _find_servers()
 
@@ -314,7 +325,7 @@ def _offer(found: Sequence[WorkerSpec]) -> None:
 
 
 def _use_found(found: Sequence[WorkerSpec]) -> None:
-    with _said_fault():
+    with kept_fault(_FAULT):
         file = str(save_pool(LOCAL, found, current().settings))
         settings.use_pool(file)
         st.session_state[CHOSEN_POOL] = file
@@ -323,18 +334,10 @@ def _use_found(found: Sequence[WorkerSpec]) -> None:
 def _conduct(found: Sequence[WorkerSpec], spec: WorkerSpec) -> None:
     """Chooses a found model as Conductor: by its address, or by a conductors file where it needs a key."""
     ref = f"{spec.base_url}#{spec.model}"
-    with _said_fault():
+    with kept_fault(_FAULT):
         if spec.api_key_env is not None:
             save_conductors(LOCAL, [each for each in found if each.api_key_env is not None], current().settings)
             settings.conductor_options.clear()
             ref = spec.name
         settings.use_conductor(ref)
-        st.session_state[_SAID] = (True, f"Conductor of the next run: {ref}")
-
-
-@contextmanager
-def _said_fault() -> Iterator[None]:
-    try:
-        yield
-    except InspectorError as error:
-        st.session_state[_SAID] = (False, str(error))
+        st.session_state[_SAID] = f"Conductor of the next run: {ref}"

@@ -1,9 +1,8 @@
 """Where the records of training and evaluation are, and whether one of them still grows."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +20,7 @@ from pages.components.style.formats import inert, is_text
 
 Kind = Literal["training", "evaluations"]
 State = Literal["running", "stopped", "ended"]
+R = TypeVar("R", EvaluationRecord, TrainingRecord)
 
 _FILES = {"training": training.RECORD, "evaluations": evaluation.PLAN}
 _SHIPPED = {"training": "training", "evaluations": "evaluation"}
@@ -33,13 +33,11 @@ class RecordFolder:
     """A folder that holds a record.
 
     A ``shipped`` one came with this repository. ``began_utc`` is what the record says, else when it was last written.
-    ``changed_s`` is when it was last written, in seconds of the epoch.
     """
 
     folder: Path
     shipped: bool
     began_utc: datetime
-    changed_s: float
 
     @property
     def label(self) -> str:
@@ -47,13 +45,13 @@ class RecordFolder:
 
     @property
     def changed_utc(self) -> datetime:
-        return datetime.fromtimestamp(self.changed_s, UTC)
+        """When it was last written. Raises: OSError if it is gone."""
+        return _changed_utc(self.folder)
 
     def state(self, *, ended: bool, pace_s: float = 0.0) -> State:
-        """Returns how the record stands now. The arguments are those of the function ``state``."""
-        return state(
-            ended=ended, changed_s=self.changed_s, now_s=time.time(), pace_s=pace_s, in_use=in_use(self.folder)
-        )
+        """Returns how the record stands now, as ``state`` does. Raises: OSError if it is gone."""
+        silent_s = (datetime.now(UTC) - self.changed_utc).total_seconds()
+        return state(ended=ended, silent_s=silent_s, pace_s=pace_s, in_use=in_use(self.folder))
 
 
 def record_folders(kind: Kind, data_folder: Path) -> list[RecordFolder]:
@@ -68,31 +66,25 @@ def _folders(kind: Kind, root: Path, *, shipped: bool) -> Iterator[RecordFolder]
     for file in [root / _FILES[kind], *root.glob(f"*/{_FILES[kind]}")]:
         fitted = kind == "evaluations" and file.parent.name.startswith(evaluation.FIT_PREFIX)
         if file.is_file() and is_text(str(file)) and not fitted:
-            changed_s = _changed_s(file.parent)
-            yield RecordFolder(file.parent, shipped, _began_utc(file, changed_s), changed_s)
+            yield RecordFolder(file.parent, shipped, _began_utc(file))
 
 
-def _began_utc(file: Path, changed_s: float) -> datetime:
+def _began_utc(file: Path) -> datetime:
     """Reads when a record began, from its plan or its first line; where that is broken, when it was last changed."""
     try:
         with file.open(encoding="utf-8") as text:
             head = text.read() if file.name == evaluation.PLAN else text.readline()
         began = datetime.fromisoformat(json.loads(head)["at"])
     except (OSError, ValueError, KeyError, TypeError):
-        return datetime.fromtimestamp(changed_s, UTC)
+        return _changed_utc(file.parent)
     return began if began.tzinfo else began.replace(tzinfo=UTC)
 
 
-def refreshed(folder: RecordFolder) -> RecordFolder:
-    """Reads the folder again. Raises: OSError if it is gone."""
-    return replace(folder, changed_s=_changed_s(folder.folder))
-
-
-def _changed_s(folder: Path) -> float:
+def _changed_utc(folder: Path) -> datetime:
     parts = _parts(folder)
     if not parts:
         raise FileNotFoundError(f"{folder} no longer holds a record")
-    return max(each.stat().st_mtime for each in parts)
+    return datetime.fromtimestamp(max(each.stat().st_mtime for each in parts), UTC)
 
 
 def _parts(folder: Path) -> list[Path]:
@@ -100,32 +92,23 @@ def _parts(folder: Path) -> list[Path]:
     return [folder / name for name in names if (folder / name).is_file()]
 
 
-def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    return tuple((part.name, part.stat().st_mtime_ns, part.stat().st_size) for part in _parts(folder))
-
-
-def read_training(folder: Path) -> TrainingRecord:
+def read(read_record: Callable[..., R], folder: Path) -> R:
     """Returns the record, read again only when it has changed, without broken lines. Raises: BadInput."""
-    record: TrainingRecord = _read(training.read_record, folder, _stamp(folder))
-    return record
-
-
-def read_evaluation(folder: Path) -> EvaluationRecord:
-    """As ``read_training``."""
-    record: EvaluationRecord = _read(evaluation.read_record, folder, _stamp(folder))
+    stamp = tuple((part.name, part.stat().st_mtime_ns, part.stat().st_size) for part in _parts(folder))
+    record: R = _read(read_record, folder, stamp)
     return record
 
 
 @lru_cache(maxsize=8)
-def _read(read: Callable[..., Any], folder: Path, _stamp: object) -> Any:
-    return read(folder, lenient=True)
+def _read(read_record: Callable[..., Any], folder: Path, _stamp: object) -> Any:
+    return read_record(folder, lenient=True)
 
 
-def state(*, ended: bool, changed_s: float, now_s: float, pace_s: float = 0.0, in_use: bool | None = None) -> State:
+def state(*, ended: bool, silent_s: float, pace_s: float = 0.0, in_use: bool | None = None) -> State:
     """Returns how a record stands: by its lock (preparing takes minutes without a row), else by its silence.
 
     Args:
-        changed_s, now_s: when it was last written, and now, in seconds of the epoch.
+        silent_s: since it was last written.
         pace_s: the usual seconds between two of its rows.
         in_use: whether a process holds its folder, as ``records.in_use`` says; None: unknown.
     """
@@ -133,12 +116,11 @@ def state(*, ended: bool, changed_s: float, now_s: float, pace_s: float = 0.0, i
         return "ended"
     if in_use is not None:
         return "running" if in_use else "stopped"
-    return "running" if now_s - changed_s < max(LEAST_QUIET_S, 10 * pace_s) else "stopped"
+    return "running" if silent_s < max(LEAST_QUIET_S, 10 * pace_s) else "stopped"
 
 
 LIVE_S = 3.0
 WAITING_S = 10.0  # between two looks whether a record has begun, or one that stopped goes on
-R = TypeVar("R", EvaluationRecord, TrainingRecord)
 
 
 def choose_record(kind: Kind, title: str) -> RecordFolder | None:
@@ -178,30 +160,30 @@ def no_record(kind: Kind, what: str, command: str) -> None:
 
 def follow(
     chosen: RecordFolder,
-    read: Callable[[Path], R],
+    read_record: Callable[..., R],
     state_of: Callable[[R, RecordFolder], State],
     draw: Callable[[R, RecordFolder, State], None],
 ) -> None:
     """Draws a record again and again while its command runs, and the whole page once its state changes."""
     try:
-        state = state_of(read(chosen.folder), chosen)
-    except InspectorError as error:
-        fault_box(error)
+        state = state_of(read(read_record, chosen.folder), chosen)
+    except (InspectorError, OSError) as error:
+        fault_box(str(error))
         return
 
     def body() -> None:
         try:
-            record, folder = read(chosen.folder), refreshed(chosen)
+            record = read(read_record, chosen.folder)
+            now = state_of(record, chosen)
         except (InspectorError, OSError) as error:
             fault_box(str(error))
             return
-        now = state_of(record, folder)
         if now != state:
             st.rerun()
         if broken := record.broken:
             more = f" ({len(broken) - 1} more after it)" if len(broken) > 1 else ""
             fault_box(f"{broken[0]}{more}. It is left out below.")
-        draw(record, folder, now)
+        draw(record, chosen, now)
 
     # Only a run of the whole page can set this: a fragment cannot change its own interval.
     every_s = {"running": LIVE_S, "stopped": WAITING_S, "ended": None}[state]

@@ -2,18 +2,19 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
 from conductor_core.analysis import shadow
 from conductor_core.analysis.intervals import Estimate
-from conductor_core.analysis.shadow import Answer, Forwarded, Line, Report, Request, Traffic
+from conductor_core.analysis.shadow import Answer, Line, Report, Request, Traffic
 from conductor_core.formats import UNKNOWN, plural, seconds
 from conductor_core.serving.counts import losses
 from pages.components.app.session import current
 from pages.components.app.widgets import across, download, segments
-from pages.components.style.figures import Figure, figure, layout, panel, plain, scatter
+from pages.components.style.figures import Figure, figure, layout, log_axis, panel, scatter, thinned
 from pages.components.style.formats import html
 
 TEMPLATE = "shadow/shadow"
@@ -41,7 +42,11 @@ def downloads(traffic: Traffic) -> None:
     """Draws what saves all figures, of the whole and of each part."""
     how = {"type": "tertiary"}
     download("CSV", lambda: shadow.to_csv(reports(traffic)), "shadow.csv", "text/csv", "shadow-csv", **how)
-    download("JSON", lambda: _json(traffic), "shadow.json", "application/json", "shadow-json", **how)
+
+    def whole() -> str:
+        return json.dumps(shadow.whole_document(traffic), ensure_ascii=False, indent=2)
+
+    download("JSON", whole, "shadow.json", "application/json", "shadow-json", **how)
 
 
 def reports(traffic: Traffic) -> dict[tuple[str, str], Report]:
@@ -50,50 +55,54 @@ def reports(traffic: Traffic) -> dict[tuple[str, str], Report]:
     return found | {(by, name): each for by in shadow.BREAKDOWNS for name, each in shadow.parts(traffic, by).items()}
 
 
-def _json(traffic: Traffic) -> str:
-    return json.dumps(shadow.whole_document(traffic), ensure_ascii=False, indent=2)
-
-
 # Both sides.
+
+Cell = tuple[str, str]
+"""What a cell says, and below it."""
+Place = tuple[float, float, float]
+"""Low end, value and high end."""
 
 
 def table(found: Report) -> None:
     with panel("shadow-table", "Today beside the Conductor", "The line: 95 % interval of the difference."):
-        lines = [(line, *_cells(line)) for line in found.lines]
-        reach = _reach(found.lines)
-        drawn = [(line.name, _of(line), cells, _mark(line, reach)) for line, *cells in lines]
+        places = [_place(line) for line in found.lines]
+        # How far the axis goes to each side: of shares, and as a logarithm of ratios.
+        reach = {True: _LEAST_POINTS, False: math.log(_LEAST_RATIO)}
+        for line, place in zip(found.lines, places, strict=True):
+            of_share = line.kind == "share"
+            reach[of_share] = max(reach[of_share], *map(abs, place or ()), 0.0)
+        drawn = []
+        for line, place in zip(found.lines, places, strict=True):
+            of = f"{plural(line.n, 'request')}{f' · {line.left_out:,} {line.why}' if line.left_out else ''}"
+            # In percent of the axis.
+            ends = [50 + 50 * end / (1.08 * reach[line.kind == "share"]) for end in place or ()]
+            drawn.append((line.name, of, _cells(line), ends))
         st.html(html(TEMPLATE, "table", lines=drawn))
         if not found.endings:
-            st.html(
-                html(TEMPLATE, "note", said="Nothing failed, and no answer was refused, filtered, cut off or empty.")
-            )
+            _note("Nothing failed, and no answer was refused, filtered, cut off or empty.")
 
 
-def _of(line: Line) -> str:
-    return f"{plural(line.n, 'request')}{f' · {line.left_out:,} {line.why}' if line.left_out else ''}"
-
-
-Cell = tuple[str, str]
-"""What a cell says, and below it."""
+def _note(said: str) -> None:
+    st.html(html(TEMPLATE, "note", said=said))
 
 
 def _cells(line: Line) -> tuple[Cell, Cell, Cell]:
     """Returns today's figure, the Conductor's, and how they differ."""
-    both = _estimate(line.forwarded, line), _estimate(line.shadow, line)
-    if line.difference is not None and line.kind == "share":
-        apart = line.difference
-        return (*both, (f"{_signed(apart.value, line)} points", shadow.spread(apart, lambda end: _signed(end, line))))
-    if line.ratio is not None:
-        ratio = line.ratio
-        more = shadow.spread(ratio, shadow.times)
-        by = "" if line.difference is None else f"{_signed(line.difference.value, line)} · "
-        return (*both, (shadow.times(ratio.value), f"{by}{more}" if more else by.removesuffix(" · ")))
-    if line.difference is not None:
-        apart = line.difference
-        if apart.value == apart.low == apart.high == 0:
-            return (*both, ("the same", ""))
-        return (*both, (_signed(apart.value, line), shadow.spread(apart, lambda end: _signed(end, line))))
-    return (*both, (UNKNOWN, ""))
+    apart, ratio = line.difference, line.ratio
+
+    def signed(value: float) -> str:
+        return shadow.written(value, line.kind, sign=True)
+
+    differ = UNKNOWN, ""
+    if apart is not None and line.kind == "share":
+        differ = f"{signed(apart.value)} points", shadow.spread(apart, signed)
+    elif ratio is not None:
+        more = "" if apart is None else signed(apart.value), shadow.spread(ratio, shadow.times)
+        differ = shadow.times(ratio.value), " · ".join(filter(None, more))
+    elif apart is not None:
+        same = apart.value == apart.low == apart.high == 0
+        differ = ("the same", "") if same else (signed(apart.value), shadow.spread(apart, signed))
+    return _estimate(line.forwarded, line), _estimate(line.shadow, line), differ
 
 
 def _estimate(each: Estimate | None, line: Line) -> Cell:
@@ -105,34 +114,13 @@ def _estimate(each: Estimate | None, line: Line) -> Cell:
     return said, shadow.spread(each, lambda end: shadow.written(max(0.0, end), line.kind))
 
 
-def _signed(value: float, line: Line) -> str:
-    return shadow.written(value, line.kind, sign=True)
-
-
-def _reach(lines: Sequence[Line]) -> dict[bool, float]:
-    """Returns how far the axis goes to each side: of shares, and as a logarithm of ratios."""
-    ends: dict[bool, list[float]] = {True: [_LEAST_POINTS], False: [math.log(_LEAST_RATIO)]}
-    for line in lines:
-        if (at := _place(line)) is not None:
-            ends[line.kind == "share"] += [abs(end) for end in at]
-    return {of_share: max(found) * 1.08 for of_share, found in ends.items()}
-
-
-def _place(line: Line) -> tuple[float, float, float] | None:
-    """Returns low end, value and high end on the axis."""
+def _place(line: Line) -> Place | None:
+    """Returns where the difference is on the axis."""
     of = line.difference if line.kind == "share" else line.ratio
     if of is None:
         return None
     low, high = of.value if of.low is None else of.low, of.value if of.high is None else of.high
     return (low, of.value, high) if line.kind == "share" else (math.log(low), math.log(of.value), math.log(high))
-
-
-def _mark(line: Line, reach: Mapping[bool, float]) -> tuple[float, float, float] | None:
-    """Returns from where to where the interval goes, and where the value is, in percent of the axis."""
-    if (at := _place(line)) is None:
-        return None
-    low, value, high = (50 + 50 * end / reach[line.kind == "share"] for end in at)
-    return low, high - low, value
 
 
 # Verdicts, and how long it took.
@@ -144,8 +132,7 @@ def verdicts(found: Report) -> None:
     note = f"{plural(found.judged, 'request')} of {found.compared:,} judged" if found.judged else ""
     with panel("shadow-verdicts", "Which answer is better", note):
         if not found.judged:
-            said = "No answer is judged yet. Judge some below, or let a judge or a grader say it."
-            st.html(html(TEMPLATE, "note", said=said))
+            _note("No answer is judged yet. Judge some below, or let a judge or a grader say it.")
             return
         parts = [
             (verdict, *_NAMES[verdict], share.value, shadow.written(share.value, "share"), _interval(share))
@@ -164,9 +151,13 @@ def latency(requests: Sequence[Request]) -> None:
     both = [sorted(side[which].duration_ms or 0.0 for side in pairs if all(map(_timed, side))) for which in (0, 1)]
     with panel("shadow-latency", "How long it took", "Share of requests that were answered within so many seconds."):
         if not both[0]:
-            st.html(html(TEMPLATE, "note", said="No request has an answer of both yet."))
+            _note("No request has an answer of both yet.")
             return
-        figure(_latency(*both), key="figure-latency", alt=_latency_in_words(*both))
+        halves = [seconds(times[len(times) // 2]) for times in both]
+        alt = (
+            f"How long requests took. Half are answered within {halves[0]} today, by the Conductor within {halves[1]}."
+        )
+        figure(_latency(*both), key="figure-latency", alt=alt)
 
 
 def _timed(answer: Answer) -> bool:
@@ -174,50 +165,33 @@ def _timed(answer: Answer) -> bool:
 
 
 def _latency(today: Sequence[float], conductor: Sequence[float]) -> Figure:
-    named = (("today", today, "@soft"), ("Conductor", conductor, "@ink"))
-    traces, notes = [], []
     least = max(1.0, min(today[0], conductor[0])) / 1000
     most = max(today[-1], conductor[-1], 2.0) / 1000
-    for name, times, colour in named:
-        ranks = sorted({round(rank * (len(times) - 1) / _MOST_MARKS) for rank in range(_MOST_MARKS + 1)})
+    traces: list[dict[str, Any]] = []
+    names: list[dict[str, Any]] = []
+    for name, times, colour, at in (("today", today, "@soft", 62), ("Conductor", conductor, "@ink", 38)):
+        ranks = thinned(range(len(times)), _MOST_MARKS + 1)
         xs = [max(times[rank] / 1000, least) for rank in ranks]
         ys = [100 * (rank + 1) / len(times) for rank in ranks]
-        line = {"color": colour, "width": 2, "shape": "hv"}
         said = f"{name}: %{{y:.0f}} % within %{{x:.2f}} s<extra></extra>"
+        line = {"color": colour, "width": 2, "shape": "hv"}
         traces.append(scatter("lines", xs, ys, line=line, hovertemplate=said))
-        middle, at = xs[len(xs) // 2], 62 if name == "today" else 38
-        notes.append((name, middle, at, colour))
-    place = {"showarrow": False, "xref": "x", "yref": "y", "yanchor": "middle"}
-    quicker = min(notes, key=lambda note: note[1])
-    words = []
-    for name, at_s, at, colour in notes:  # each on the side where the other is not
-        side = {"xanchor": "right", "xshift": -8} if name == quicker[0] else {"xanchor": "left", "xshift": 8}
-        font = {"color": colour, "size": 12}
-        words.append({"text": plain(name), "x": math.log10(at_s), "y": at, "font": font, **place, **side})
-    ticks = [size * factor for size in (0.001, 0.01, 0.1, 1, 10, 100, 1000) for factor in (1, 2, 5)]
-    return {
-        "data": traces,
-        "layout": layout(
-            _HEIGHT_PX,
-            right=16,
-            hovermode="closest",
-            annotations=words,
-            margin={"l": 48, "r": 16, "t": 8, "b": 50},
-            xaxis={
-                "type": "log",
-                "range": [math.log10(least * 0.85), math.log10(most * 1.15)],
-                "tickvals": ticks,
-                "ticktext": [f"{tick:g}" for tick in ticks],
-                "title": {"text": "seconds (logarithmic)", "standoff": 6},
-            },
-            yaxis={"range": [0, 101], "title": {"text": "%", "standoff": 4}},
-        ),
-    }
-
-
-def _latency_in_words(today: Sequence[float], conductor: Sequence[float]) -> str:
-    halves = [seconds(times[len(times) // 2]) for times in (today, conductor)]
-    return f"How long requests took. Half are answered within {halves[0]} today, by the Conductor within {halves[1]}."
+        where = {"x": math.log10(xs[len(xs) // 2]), "y": at, "yanchor": "middle", "showarrow": False}
+        names.append({"text": name, "font": {"color": colour, "size": 12}, **where})
+    quicker, slower = sorted(names, key=lambda name: name["x"])  # each on the side where the other is not
+    quicker |= {"xanchor": "right", "xshift": -8}
+    slower |= {"xanchor": "left", "xshift": 8}
+    shape = layout(
+        _HEIGHT_PX,
+        x="seconds (logarithmic)",
+        y="%",
+        hovermode="closest",
+        annotations=names,
+        margin={"l": 48, "r": 16, "t": 8, "b": 50},
+        xaxis=log_axis(least * 0.85, most * 1.15, "{:g}"),
+        yaxis={"range": [0, 101]},
+    )
+    return {"data": traces, "layout": shape}
 
 
 # Parts.
@@ -232,22 +206,19 @@ def parts(traffic: Traffic) -> None:
             by = segments("Part", _PARTS, PART, default="day", required=True, format_func=_PARTS.__getitem__)
         found = shadow.parts(traffic, by or "day")
         rows = [(name, _part(each)) for name, each in found.items() if each.shadowed]
-        st.html(
-            html(TEMPLATE, "parts", head=_PARTS[by or "day"].removeprefix("By ").capitalize(), rows=rows[:_MOST_PARTS])
-        )
+        head = _PARTS[by or "day"].removeprefix("By ").capitalize()
+        st.html(html(TEMPLATE, "parts", head=head, rows=rows[:_MOST_PARTS]))
         if len(rows) > _MOST_PARTS:
-            st.html(html(TEMPLATE, "note", said=f"The first {_MOST_PARTS} of {len(rows):,}; the downloads have all."))
+            _note(f"The first {_MOST_PARTS} of {len(rows):,}; the downloads have all.")
 
 
 def _part(found: Report) -> list[Cell]:
     """Returns the cells of a part: what they say, and their interval."""
     of = found.right
     right = ("not judged", "") if of is None else _cells(of)[2]
-    better = (
-        ("", "")
-        if found.preferred is None
-        else (f"{found.verdicts['better']:,} ▲ {found.verdicts['worse']:,} ▼", f"of {found.judged:,}")
-    )
+    better = "", ""
+    if found.preferred is not None:
+        better = f"{found.verdicts['better']:,} ▲ {found.verdicts['worse']:,} ▼", f"of {found.judged:,}"
     lines = {line.name: line for line in (*found.times, *found.amounts)}
     ratios = []
     for name in ("Median time", "Tokens", "Cost"):
@@ -266,29 +237,13 @@ def _part(found: Report) -> list[Cell]:
 def today(requests: Sequence[Request]) -> None:
     """Draws what was forwarded, by model and by day: useful without any comparison, too."""
     whole = shadow.forwarded(requests)
-    simulated = whole.simulated == whole.requests
-    said = f"{plural(whole.requests, 'request')}, {whole.tokens:,} tokens, {whole.cost.in_line}"
-    with panel("shadow-today", "Forwarded traffic", f"{said}{', simulated' if simulated else ''}"):
+    simulated = ", simulated" if whole.simulated == whole.requests else ""
+    said = f"{plural(whole.requests, 'request')}, {whole.tokens:,} tokens, {whole.cost.in_line}{simulated}"
+    with panel("shadow-today", "Forwarded traffic", said):
         left, right = st.columns(2, gap="large")
         for column, by, head in ((left, "forwarded model", "Model"), (right, "day", "Day")):
             found = shadow.forwarded_by(requests, by)
             most = max((each.requests for each in found.values()), default=1)
-            rows = [(name, each.requests / most, _traffic(each)) for name, each in list(found.items())[:_MOST_PARTS]]
-            column.html(html(TEMPLATE, "traffic", head=head, rows=rows))
+            column.html(html(TEMPLATE, "traffic", head=head, parts=list(found.items())[:_MOST_PARTS], most=most))
             if len(found) > _MOST_PARTS:
                 column.html(html(TEMPLATE, "note", said=f"The first {_MOST_PARTS} of {len(found):,}."))
-
-
-def _traffic(found: Forwarded) -> list[Cell]:
-    otherwise = sum(found.ended.values())
-    ended = ", ".join(f"{number:,} {status}" for status, number in sorted(found.ended.items()))
-    unpriced = f"{found.unpriced:,} of unknown price" if found.unpriced else ""
-    times = [UNKNOWN if each is None else seconds(each.value) for each in (found.median_ms, found.p95_ms)]
-    return [
-        (f"{found.requests:,}", ""),
-        (f"{found.tokens:,}", ""),
-        (str(found.cost), unpriced),
-        (times[0], ""),
-        (times[1], ""),
-        (f"{otherwise:,}" if otherwise else "0", ended),
-    ]

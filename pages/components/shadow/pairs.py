@@ -15,7 +15,16 @@ from conductor_core.run.trace import RunTrace, RunUnreadable
 from conductor_core.serving.shadow_runs import called_in
 from pages.components.app import places
 from pages.components.app.session import current, viewed
-from pages.components.app.widgets import across, button, fault_shown, kept_fault, segments, show_fault, text_button
+from pages.components.app.widgets import (
+    across,
+    button,
+    fault_shown,
+    kept_fault,
+    remember,
+    segments,
+    show_fault,
+    text_button,
+)
 from pages.components.run_list.table import task_of
 from pages.components.shadow.figures import TEMPLATE
 from pages.components.style.formats import ago, html, inert
@@ -49,7 +58,8 @@ def rows(requests: Sequence[Request]) -> None:
             default="all",
             required=True,
             format_func=words.__getitem__,
-            on_change=_first,
+            on_change=_go,
+            args=(0,),
         )
     shown = found[chosen or "all"]
     begin = min(int(st.session_state.get(PAGE, 0)), max(0, len(shown) - 1) // PAGE_ROWS * PAGE_ROWS)
@@ -74,10 +84,6 @@ def rows(requests: Sequence[Request]) -> None:
         _paging(begin, len(shown))
 
 
-def _first() -> None:
-    st.session_state[PAGE], st.session_state[OPENED] = 0, None
-
-
 def _go(begin: int) -> None:
     st.session_state[PAGE], st.session_state[OPENED] = begin, None
 
@@ -90,17 +96,13 @@ def _paging(begin: int, count: int) -> None:
         button("Older", "shadow-older", _go, begin + PAGE_ROWS, icon="chevron_right", disabled=end == count)
 
 
-def _open(run_id: str | None) -> None:
-    st.session_state[OPENED] = run_id
-
-
 def _row(request: Request, shadow: Answer, run: RunSummary | None, opened: str | None) -> None:
     run_id = request.forwarded.run_id
     is_open = run_id == opened
     name = "no task" if run is None else task_of(run)
     with st.container(key=f"run-row-{run_id}", horizontal=True):
         label = f"{'▾' if is_open else '▸'} {inert(name)}"
-        text_button(label, f"shadow-open-{run_id}", _open, None if is_open else run_id, width="stretch")
+        text_button(label, f"shadow-open-{run_id}", remember, OPENED, None if is_open else run_id, width="stretch")
         cells = [
             ("Verdict", "", _verdict(request)),
             ("Today", "ellipsis", _side(request.forwarded)),
@@ -116,9 +118,8 @@ def _verdict(request: Request) -> Markup:
         said = "not judged" if request.whole else "no verdict"
         return html("run_list/run_list", "muted", said=said)
     disputed = "Judges disagree: a person counts before a grader, a grader before a judge." if request.disputed else ""
-    return html(
-        TEMPLATE, "verdict_pill", kind=verdict, said=f"{_VERDICTS[verdict]}{' ≠' if disputed else ''}", title=disputed
-    )
+    said = f"{_VERDICTS[verdict]}{' ≠' if disputed else ''}"
+    return html(TEMPLATE, "verdict_pill", kind=verdict, said=said, title=disputed)
 
 
 def _side(answer: Answer) -> Markup:
@@ -142,13 +143,16 @@ def _cost(answer: Answer) -> list[str]:
 
 
 def _opened(request: Request, shadow: Answer, following: str | None) -> None:
-    traces = [_trace(answer.run_id) for answer in (request.forwarded, shadow)]
-    viewed([trace.run_id for trace in traces if trace is not None], "pair of answers")
-    if (first := next((trace for trace in traces if trace is not None), None)) is not None:
-        st.html(html(TEMPLATE, "task", text=first.task[:_MOST_CHARACTERS]))
     answers = (request.forwarded, shadow)
-    named = ((f"Today: {request.forwarded.by}", traces[0]), (f"Conductor: {shadow.by}", traces[1]))
-    drawn = [(name, _facts(answer), *_texts(trace)) for answer, (name, trace) in zip(answers, named, strict=True)]
+    traces = [_trace(answer.run_id) for answer in answers]
+    read = [trace for trace in traces if trace is not None]
+    viewed([trace.run_id for trace in read], "pair of answers")
+    if read:
+        st.html(html(TEMPLATE, "task", text=read[0].task[:_MOST_CHARACTERS]))
+    drawn = []
+    for whose, answer, trace in zip(("Today", "Conductor"), answers, traces, strict=True):
+        facts = " · ".join([seconds(answer.duration_ms), f"{answer.tokens:,} tokens", *_cost(answer)])
+        drawn.append((f"{whose}: {answer.by}", facts, *_texts(trace)))
     st.html(html(TEMPLATE, "answers", answers=drawn))
     for column, answer, side in zip(st.columns(2, gap="small"), answers, "ab", strict=True):
         with column, across(f"shadow-marks-{side}"):
@@ -162,13 +166,10 @@ def _opened(request: Request, shadow: Answer, following: str | None) -> None:
         pair = {"a": request.forwarded.run_id, "b": shadow.run_id}
         st.page_link(places.COMPARE, label="Compare both runs", icon=":material/compare_arrows:", query_params=pair)
         if following is not None:
-            button("Next", "shadow-next", _open, following, icon="arrow_downward_alt", shortcut="n", type="tertiary")
+            act = (remember, OPENED, following)
+            button("Next", "shadow-next", *act, icon="arrow_downward_alt", shortcut="n", type="tertiary")
     if said := _said(request, shadow):
         st.html(html(TEMPLATE, "note", said=said))
-
-
-def _facts(answer: Answer) -> str:
-    return " · ".join([seconds(answer.duration_ms), f"{answer.tokens:,} tokens", *_cost(answer)])
 
 
 def _texts(trace: RunTrace | None) -> tuple[str, str]:
@@ -222,7 +223,7 @@ def _judge(mark: Mark, run_id: str, compared_with: str | None, following: str | 
     with kept_fault(_FAULT):
         current().store.judgements.add(run_id, local_caller("page"), mark=mark, compared_with=compared_with)
         if following is not None:
-            _open(following)
+            remember(OPENED, following)
 
 
 def _trace(run_id: str) -> RunTrace | None:

@@ -4,10 +4,11 @@ Names stand there instead of a legend. A test compares the colours with the live
 (``--agent-0`` to ``-7``). A mark goes by the difficulty's name, so a suite with only some of them has the same marks.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import streamlit as st
 from markupsafe import Markup
@@ -15,6 +16,8 @@ from markupsafe import Markup
 from conductor_core.export import picture
 from conductor_core.export.picture import LIGHT, NO_AGENT_LIGHT
 from pages.components.style.formats import html
+
+T = TypeVar("T")
 
 DARK = ("#9b82ff", "#3fb77f", "#f0713a", "#5b9bff", "#38b5cf", "#e06fbd", "#d3ad2e", "#94a3b8")
 NO_AGENT_DARK = "#9ca3af"
@@ -72,11 +75,13 @@ LINE_HEIGHT_PX = 15.0
 TOP_PX, BOTTOM_PX = 22, 30
 
 
-def layout(height: int, *, right: int = 96, **more: Any) -> dict[str, Any]:
+def layout(height: int, *, right: int = 96, x: str = "", y: str = "", **more: Any) -> dict[str, Any]:
     """Returns Plotly's layout for a figure without decoration.
 
-    ``right`` is the room for names beside the curves; ``height`` and ``right`` are in pixels.
+    ``right`` is the room for names beside the curves; ``height`` and ``right`` are in pixels. ``x``, ``y``: what the
+    axes say.
     """
+    titles = {name: {"title": {"text": text, "standoff": px}} for name, text, px in (("x", x, 6), ("y", y, 4)) if text}
     axis = {"zeroline": False, "linecolor": "@line", "tickcolor": "@line", "automargin": False}
     return {
         "height": height,
@@ -91,9 +96,48 @@ def layout(height: int, *, right: int = 96, **more: Any) -> dict[str, Any]:
         # This value is the same at each update, so that zoom and selection stay as they are.
         "uirevision": "same",
         **more,
-        "xaxis": {**axis, "showgrid": False, "showline": True, **more.get("xaxis", {})},
-        "yaxis": {**axis, "gridcolor": "@line", "fixedrange": True, **more.get("yaxis", {})},
+        "xaxis": {**axis, "showgrid": False, "showline": True, **titles.get("x", {}), **more.get("xaxis", {})},
+        "yaxis": {**axis, "gridcolor": "@line", "fixedrange": True, **titles.get("y", {}), **more.get("yaxis", {})},
     }
+
+
+def log_axis(least: float, most: float, form: str) -> dict[str, Any]:
+    """Returns a logarithmic axis with ticks at 1, 2 and 5 times the powers of ten, written by ``form``."""
+    ticks = [factor * 10.0**power for power in range(-3, 7) for factor in (1, 2, 5)]
+    texts = [form.format(tick) for tick in ticks]
+    return {"type": "log", "range": [math.log10(least), math.log10(most)], "tickvals": ticks, "ticktext": texts}
+
+
+def bars(
+    named: Iterable[tuple[str, str, Sequence[float]]], xs: Sequence[str], height: int, *, form: str = "", **more: Any
+) -> Figure:
+    """Returns stacked bars at ``xs``.
+
+    Args:
+        named: each part's name, colour and values.
+        form: how a hover writes a value; empty: as Plotly does. more: of the layout.
+    """
+    data = []
+    for name, colour, ys in named:
+        said = {"hovertemplate": f"{plain(name)}: {form}<extra></extra>"} if form else {}
+        data.append({"type": "bar", "name": plain(name), "x": xs, "y": ys, "marker": {"color": colour}, **said})
+    xaxis = {"type": "category", "nticks": 12, **more.pop("xaxis", {})}
+    yaxis = {"rangemode": "tozero", **more.pop("yaxis", {})}
+    return {"data": data, "layout": layout(height, right=12, barmode="stack", xaxis=xaxis, yaxis=yaxis, **more)}
+
+
+def whiskers(low: Sequence[float], values: Sequence[float], high: Sequence[float], **look: Any) -> dict[str, Any]:
+    """Returns Plotly's error bars from ``low`` to ``high`` around ``values``."""
+    above = [end - value for end, value in zip(high, values, strict=True)]
+    below = [value - end for end, value in zip(low, values, strict=True)]
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, **look}
+
+
+def thinned(points: Sequence[T], most: int) -> list[T]:
+    """Returns at most ``most`` points, spread evenly, with both ends."""
+    if len(points) <= most:
+        return list(points)
+    return [points[round(place * (len(points) - 1) / (most - 1))] for place in range(most)]
 
 
 def scatter(mode: str, xs: Iterable[Any], ys: Iterable[Any], **more: Any) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import streamlit as st
 
@@ -16,18 +17,19 @@ from conductor_core.run.costs import Cost
 from conductor_core.run.request import TIER_REASONS
 from conductor_core.tiers import outcomes
 from conductor_core.tiers.classifier import Classifier, read_classifier
-from conductor_core.tiers.curve import Unit, at, curve, in_unit, suggested, unit_of, went_wrong
+from conductor_core.tiers.curve import Point, Standing, Unit, at, curve, in_unit, suggested, unit_of, went_wrong
 from conductor_core.tiers.outcomes import LEAST_OF_A_CLASS, LEAST_OUTCOMES, Found
 from pages.components.app.session import current
 from pages.components.app.widgets import fault_box
-from pages.components.style.figures import figure, panel
+from pages.components.style.figures import Figure, figure, layout, panel, plain, scatter, thinned, whiskers
 from pages.components.style.formats import html, inert
-from pages.components.tiers.charts import curve_figure, curve_in_words
 from storage.judgements import JudgementQuery
 
 TEMPLATE = "tiers/tiers"
 CHOSEN, THRESHOLD = "tiers-file", "tiers-threshold"
 MOST_WRONG, MOST_COUNTED, MOST_JUDGED = 8, 1000, 4000
+HEIGHT_PX = 380
+_MOST_POINTS = 300
 _FOLDER = "tiers"
 _ENOUGH = "yes"
 _RECORD = "conductor serve --pass-through CHEAP_WORKER --shadow 0.2 --judge OTHER_WORKER"
@@ -43,14 +45,9 @@ def files() -> list[str]:
 
 def choose() -> str | None:
     offered = files()
-    if len(offered) == 1:
-        return offered[0]
-    chosen = (
-        st.selectbox("Classifier", offered, key=CHOSEN, format_func=lambda file: inert(Path(file).name))
-        if offered
-        else None
-    )
-    return None if chosen is None else str(chosen)
+    if len(offered) > 1:
+        return st.selectbox("Classifier", offered, key=CHOSEN, format_func=lambda file: inert(Path(file).name))
+    return offered[0] if offered else None
 
 
 @lru_cache(maxsize=4)
@@ -88,17 +85,16 @@ def show_file(file: str) -> None:
         how = {"step": 10**-decimals, "format": f"%.{decimals}f"}
         chosen = st.slider("Threshold", 0.0, 1.0, usual, key=key, label_visibility="collapsed", **how)
         standing = at(all_, chosen, unit)
-        st.html(html(TEMPLATE, "standing", found=standing, in_unit=partial(in_unit, unit=unit), amount=_amount(unit)))
+        amount = dollars if unit == "usd" else "{:,.0f}".format
+        st.html(html(TEMPLATE, "standing", found=standing, in_unit=partial(in_unit, unit=unit), amount=amount))
     points = curve(all_, unit)
     with left, panel("tiers-curve", "Cost against quality", "The mark: your threshold, with 95 % intervals."):
         worker = classifier.worker
         alt = curve_in_words(points, standing, unit, worker)
         figure(curve_figure(points, standing, unit, worker), key="tiers-figure", alt=alt)
     left, right = st.columns([3, 2], gap="small")
-    with (
-        left,
-        panel("tiers-wrong", "Would have gone wrong", "Sent to the cheap worker, though only the Conductor was right."),
-    ):
+    note = "Sent to the cheap worker, though only the Conductor was right."
+    with left, panel("tiers-wrong", "Would have gone wrong", note):
         _wrong(classifier, chosen)
     with right, panel("tiers-lines", "Lines for the served-models file", "Restart the endpoint after a change there."):
         st.code(served_lines(file, classifier.worker, chosen), language="toml", wrap_lines=True)
@@ -110,10 +106,6 @@ def _left_out(left_out: Mapping[str, int], where: str) -> None:
     if rows:
         with st.expander(f"{plural(sum(left_out.values()), 'recorded request')} {where}"):
             st.html(html(TEMPLATE, "table", heads=("Requests", "Why"), rows=rows))
-
-
-def _amount(unit: Unit) -> Callable[[float], str]:
-    return dollars if unit == "usd" else "{:,.0f}".format
 
 
 def served_lines(file: str, worker: str, threshold: float) -> str:
@@ -147,6 +139,90 @@ def _wrong(classifier: Classifier, threshold: float) -> None:
     st.html(html(TEMPLATE, "wrong", rows=rows))
     if len(found) > MOST_WRONG:
         st.caption(f"The {MOST_WRONG} with the highest probability of {len(found):,}.")
+
+
+# The curve.
+
+
+def curve_figure(points: Sequence[Point], chosen: Standing, unit: Unit, worker: str) -> Figure:
+    """Draws cost against quality, with both ends, the mix by chance, and the chosen threshold."""
+    first, last, shown = points[0], points[-1], thinned(points, _MOST_POINTS)
+
+    def drawn(mode: str, at: Sequence[Point], **how: object) -> dict[str, Any]:
+        return scatter(mode, [each.cost for each in at], [100 * each.quality for each in at], **how)
+
+    said = [
+        f"{'no threshold' if each.threshold is None else f'threshold {each.threshold:.2f}'}: {each.easy:.0%} easy<br>"
+        f"{in_unit(each.cost, unit)}, {100 * each.quality:.1f} % good<extra></extra>"
+        for each in shown
+    ]
+    dotted, open_ = {"color": "@soft", "width": 1.4, "dash": "dot"}, {"size": 8, "symbol": "circle-open"}
+    ends = {**open_, "color": "@ink", "line": {"width": 1.6}}
+    rate, low_rate, high_rate = (100 * each for each in (chosen.quality.rate, chosen.quality.low, chosen.quality.high))
+    look = {"color": "@agent-0", "thickness": 1.6, "width": 4}
+    mark = scatter("markers", [chosen.cost], [rate], marker={"size": 12, "color": "@agent-0"}, hoverinfo="skip")
+    mark["error_y"] = whiskers([low_rate], [rate], [high_rate], **look)
+    mark["error_x"] = whiskers([chosen.cost_low], [chosen.cost], [chosen.cost_high], **look)
+    costs, rates = [each.cost for each in points], [100 * each.quality for each in points]
+    low, high = min(*rates, low_rate), max(*rates, high_rate)
+    room, wide = max((high - low) * 0.12, 1.0), max((max(costs) - min(costs)) * 0.12, max(costs) * 0.02)
+    side = 1 if last.cost <= first.cost else -1
+    above = 1 if first.quality >= last.quality else -1
+    near = abs(first.cost - chosen.cost) < 0.4 * abs(first.cost - last.cost)  # the mark would lie on the name
+    between = Point(None, 0.5, (first.cost + last.cost) / 2, (first.quality + last.quality) / 2)
+    names = [
+        _name("all to the Conductor", first, -side, -5 * above if near else above),
+        _name(f"all to {worker[:30]}", last, side, -above),
+        _name("by chance", between, side, -above, "@muted"),
+    ]
+    shape = layout(
+        HEIGHT_PX,
+        x="USD a request" if unit == "usd" else "tokens a request",
+        y="good answers, %",
+        hovermode="closest",
+        margin={"l": 52, "r": 18, "t": 12, "b": 46},
+        annotations=names,
+        xaxis={
+            "range": [max(min(costs) - wide, 0), max(costs) + wide],
+            "showgrid": True,
+            "gridcolor": "@line",
+            "nticks": 7,
+            "tickprefix": "$" if unit == "usd" else "",
+            "exponentformat": "none",  # $0.00005, not $50µ
+        },
+        yaxis={"range": [max(low - room, 0), min(high + room, 102)]},
+    )
+    traces = [
+        drawn("lines", (first, last), line=dotted, hoverinfo="skip"),
+        drawn("lines", shown, line={"color": "@ink", "width": 2}, hovertemplate=said),
+        drawn("markers", (first, last), marker=ends, hoverinfo="skip"),
+        mark,
+    ]
+    return {"data": traces, "layout": shape}
+
+
+def _name(text: str, point: Point, side: int, above: int, colour: str = "@ink") -> dict[str, object]:
+    """``side``: 1 writes to the right of the point, -1 to its left. ``above``: 1 above it, -1 below it."""
+    return {
+        "text": plain(text),
+        "x": point.cost,
+        "y": 100 * point.quality,
+        "xanchor": "left" if side > 0 else "right",
+        "xshift": 10 * side,
+        "yshift": 12 * above,
+        "bgcolor": "@surface",
+        "borderpad": 1,
+        "showarrow": False,
+        "font": {"size": 12, "color": colour},
+    }
+
+
+def curve_in_words(points: Sequence[Point], chosen: Standing, unit: Unit, worker: str) -> str:
+    said = [f"{100 * each.quality:.1f} % good at {in_unit(each.cost, unit)}" for each in (points[0], points[-1])]
+    return (
+        f"Good answers against cost. All to the Conductor: {said[0]}; all to {worker}: {said[1]}; at "
+        f"the threshold {chosen.threshold:.2f}: {100 * chosen.quality.rate:.1f} % good at {in_unit(chosen.cost, unit)}."
+    )
 
 
 # Without a classifier.
@@ -229,9 +305,9 @@ def routed() -> None:
         if not counts:
             st.caption("None yet.")
             return
-        totals = Counter(
-            {model: sum(len(of) for (name, _), of in counts.items() if name == model) for model, _ in counts}
-        )
+        totals: Counter[str] = Counter()
+        for (model, _), of in counts.items():
+            totals[model] += len(of)
         rows = [
             (model, to, f"{len(of):,}", f"{len(of) / totals[model]:.0%}", str(sum(of, Cost())))
             for (model, to), of in sorted(counts.items())

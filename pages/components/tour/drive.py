@@ -201,13 +201,8 @@ def first_request() -> RunRequest:
 
 
 def request_after(trace: RunTrace) -> RunRequest:
-    if trace.plan_only:
-        return of_tour(rerun_of(trace, PLAN, door="page"))
-    return of_tour(rerun_of(trace, CHANGED, door="page", origins=tuple(range(len(PLAN.steps)))))
-
-
-def of_tour(request: RunRequest) -> RunRequest:
-    return request.model_copy(update={"purpose": PURPOSE})
+    plan, origins = (PLAN, None) if trace.plan_only else (CHANGED, tuple(range(len(PLAN.steps))))
+    return rerun_of(trace, plan, door="page", origins=origins).model_copy(update={"purpose": PURPOSE})
 
 
 def goes_on(trace: RunTrace, request: RunRequest) -> bool:
@@ -262,56 +257,37 @@ def _begin(left: tuple[str, str] | None) -> None:
     places.write(TOUR, stop)
 
 
-def arrive(trace: RunTrace | None) -> Stop | None:
-    """Returns the stop on the Run page, which is arranged for it; None: there is no tour. Call it once, early.
+def arrive(trace: RunTrace | None, page: Where = "run") -> Stop | None:
+    """Returns the stop on this page, which is arranged for it; None: there is no tour. Call it once, early.
 
-    Leads to another page if the stop is there. Whoever opened another run has left the tour.
+    Leads to another page if the stop is there, and to an empty Run page from the end of the tour. Whoever opened
+    another run has left the tour.
     """
-    name = places.read(TOUR)
+    if page != "run" and st.session_state.pop(_OVER, False):
+        st.switch_page(places.RUN)
+    name, kind = places.read(TOUR), None if trace is None else kind_of(trace)
     st.session_state.pop(WAITS, None)
-    kind = None if trace is None else kind_of(trace)
-    if name is None or trace is None or kind is None:
-        if name is not None:
+    if name is None or trace is None or kind is None or (page != "run" and kind != "second"):
+        if page == "run":
             st.query_params.pop(TOUR, None)
         _leave()
         return None
     stop = stop_at(name, kind)
-    _lead(stop, trace, "run")
-    if stop.name != name:
-        st.query_params[TOUR] = stop.name
-    _note(trace, stop)
-    if st.session_state.get(_ARRANGED) != (trace.run_id, stop.name):
-        st.session_state[_ARRANGED] = (trace.run_id, stop.name)
-        _arrange(trace, stop)
+    if stop.page == "compare" != page:
+        pair = {"a": trace.parent_run_id or "", "b": trace.run_id, TOUR: stop.name}
+        st.switch_page(places.COMPARE, query_params=pair)
+    if stop.page != page:
+        place = places.RUN if stop.page == "run" else places.AUDIT
+        st.switch_page(place, query_params={"run": trace.run_id, TOUR: stop.name})
+    st.session_state[_AT] = (trace.run_id, stop.name)
+    st.session_state.pop(_LEFT, None)
+    if page == "run":
+        if stop.name != name:
+            st.query_params[TOUR] = stop.name
+        if st.session_state.get(_ARRANGED) != (trace.run_id, stop.name):
+            st.session_state[_ARRANGED] = (trace.run_id, stop.name)
+            _arrange(trace, stop)
     return stop
-
-
-def arrive_elsewhere(second: RunTrace | None, page: Where) -> Stop | None:
-    """Returns the stop on another page, which shows the last run; None: there is no tour. Call it once, early.
-
-    Leads to the Run page or another one if the stop is there, and to an empty Run page from the end of the tour.
-    """
-    if st.session_state.pop(_OVER, False):
-        st.switch_page(places.RUN)
-    name = places.read(TOUR)
-    if name is None or second is None or kind_of(second) != "second":
-        _leave()
-        return None
-    stop = stop_at(name, "second")
-    _lead(stop, second, page)
-    _note(second, stop)
-    return stop
-
-
-def _lead(stop: Stop, trace: RunTrace, page: Where) -> None:
-    if stop.page == page:
-        return
-    if stop.page == "compare":
-        st.switch_page(
-            places.COMPARE, query_params={"a": trace.parent_run_id or "", "b": trace.run_id, TOUR: stop.name}
-        )
-    place = places.RUN if stop.page == "run" else places.AUDIT
-    st.switch_page(place, query_params={"run": trace.run_id, TOUR: stop.name})
 
 
 def tour_strip(stop: Stop, trace: RunTrace) -> None:
@@ -329,12 +305,7 @@ def on_tour() -> bool:
 
 def adopted(trace: RunTrace, request: RunRequest) -> RunRequest:
     """Returns a request that a person made by the page's own means, as the tour's if it is the tour's next run."""
-    return of_tour(request) if on_tour() and goes_on(trace, request) else request
-
-
-def _note(trace: RunTrace, stop: Stop) -> None:
-    st.session_state[_AT] = (trace.run_id, stop.name)
-    st.session_state.pop(_LEFT, None)
+    return request.model_copy(update={"purpose": PURPOSE}) if on_tour() and goes_on(trace, request) else request
 
 
 def _leave() -> None:

@@ -7,14 +7,14 @@ count.
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, count
 from operator import attrgetter
 from typing import Any
 
 from conductor_core.lab.records import DIFFICULTIES
 from conductor_core.lab.records.training import HeldOut, Iteration, Stage, TrainingRecord
-from pages.components.style.figures import Figure, layout, legend, marks, names_beside, plain, scatter
+from pages.components.style.figures import Figure, layout, legend, marks, names_beside, plain, scatter, thinned
 
 STAGES: tuple[Stage, ...] = ("cold_start", "grpo", "recursion")
 STAGE_WORDS: Mapping[Stage, str] = {"cold_start": "Cold start", "grpo": "GRPO", "recursion": "Recursion"}
@@ -33,10 +33,16 @@ class Span:
 
 @dataclass(frozen=True)
 class Curve:
-    """Points of one figure, ascending in ``x``, in a group per stage: smoothing never crosses a stage's boundary."""
+    """Points of one figure, ascending in ``x``, in a group per stage: smoothing never crosses a stage's boundary.
+
+    With a ``mark``, Plotly's symbol, it is drawn as points, which are never smoothed.
+    """
 
     name: str
     points: tuple[tuple[tuple[int, float], ...], ...]
+    dash: str = "solid"
+    colour: str = "@ink"
+    mark: str | None = None
 
     def __bool__(self) -> bool:
         return any(self.points)
@@ -51,7 +57,14 @@ class Curve:
 
     def smoothed(self, window: int) -> "Curve":
         """Returns the running mean over ``window`` points around each; over fewer at the ends."""
-        return Curve(self.name, tuple(_running_mean(part, window) for part in self.points))
+        half = window // 2
+        smooth: list[tuple[tuple[int, float], ...]] = []
+        for part in self.points:
+            sums = [0.0, *accumulate(value for _, value in part)]
+            ends = [(max(at - half, 0), min(at + half + 1, len(part))) for at in range(len(part))]
+            means = ((sums[end] - sums[first]) / (end - first) for first, end in ends)
+            smooth.append(tuple(zip((x for x, _ in part), means, strict=True)))
+        return replace(self, points=tuple(smooth))
 
 
 def stages_of(record: TrainingRecord) -> tuple[Stage, ...]:
@@ -76,14 +89,18 @@ def _planned(record: TrainingRecord, stage: Stage) -> int:
 
 
 def curve(
-    name: str, rows: Iterable[Iteration | HeldOut], spans: Sequence[Span], value: Callable[..., float | None]
+    name: str,
+    rows: Iterable[Iteration | HeldOut],
+    spans: Sequence[Span],
+    value: Callable[..., float | None],
+    **look: str,
 ) -> Curve:
     parts: dict[Stage, list[tuple[int, float]]] = {span.stage: [] for span in spans}
     offsets = {span.stage: span.offset for span in spans}
     for row in rows:
         if row.stage in parts and (found := value(row)) is not None:
             parts[row.stage].append((offsets[row.stage] + row.iteration, found))
-    return Curve(name, tuple(tuple(part) for part in parts.values()))
+    return Curve(name, tuple(map(tuple, parts.values())), **look)
 
 
 def by_name(
@@ -115,16 +132,6 @@ def window(spans: Sequence[Span]) -> int:
 def splits(held: Iterable[HeldOut]) -> str:
     found = dict.fromkeys(row.split for row in held)
     return f"{' and '.join(found)} split" if found else ""
-
-
-def _running_mean(part: Sequence[tuple[int, float]], window: int) -> tuple[tuple[int, float], ...]:
-    half = window // 2
-    sums = [0.0, *accumulate(value for _, value in part)]
-    means = []
-    for at, (x, _) in enumerate(part):
-        first, end = max(at - half, 0), min(at + half + 1, len(part))
-        means.append((x, (sums[end] - sums[first]) / (end - first)))
-    return tuple(means)
 
 
 def to_csv(curves: Sequence[Curve], spans: Sequence[Span]) -> str:
@@ -184,8 +191,9 @@ def _of(record: TrainingRecord, stage: Stage) -> Mapping[str, Any]:
 
 HEIGHT_PX = 250
 MOST_POINTS = 600
+"""Of a curve: a figure, sent every few seconds, has no pixels for more."""
 _About = tuple[str, str, str]  # the key, title and note of a panel
-DASHES = ("dot", "dash", "solid")
+DASHES, SHADES = ("dot", "dash", "solid"), ("@muted", "@muted", "@ink")
 
 
 @dataclass(frozen=True)
@@ -200,40 +208,71 @@ class Panel:
     curves: tuple[Curve, ...]
 
 
-@dataclass(frozen=True)
-class Line:
-    """How one curve is drawn. With ``marks`` it has only points, which are never smoothed."""
-
-    curve: Curve
-    dash: str = "solid"
-    colour: str = "@ink"
-    marks: str | None = None
-
-
 def panels(record: TrainingRecord, stages: Sequence[Stage], *, smooth: bool) -> list[Panel]:
     """Returns the figures for which those ``stages`` have data, in the order in which people read them."""
-    axis = _Axis(spans(record, stages), smooth)
-    rows = record.iterations()
-    entropy = [Line(curve("entropy", rows, axis.spans, lambda row: row.entropy))]
-    open_ = "Nats per completion token: how open the next word still is."
-    steps = _by_difficulty(rows, axis, "steps_by_difficulty")
-    steps = steps or [Line(curve("steps", rows, axis.spans, lambda row: row.steps))]
-    losses = [
-        Line(curve("loss", rows, axis.spans, lambda row: row.loss)),
-        Line(curve("wording", rows, axis.spans, lambda row: row.supervised_loss), "dot", "@muted"),
+    axis, rows = _Axis(spans(record, stages), smooth), record.iterations()
+
+    def of(name: str, field: str, **look: str) -> Curve:
+        return curve(name, rows, axis.spans, attrgetter(field), **look)
+
+    valid_in = [row.stage for row in rows if row.stage in stages and row.format_rate is not None]
+    grammar = grammar_in_words(record, valid_in)
+    valid = f"Mean over rollouts. Valid: parses and breaks no rule{'; ' if grammar else ''}{grammar}."
+    names = record.started.agents if record.started else ()
+    colours = {name: f"@agent-{number % 8}" for number, name in enumerate(names)}
+    agents = [
+        replace(each, colour=colours.get(each.name, "@agent-none"))
+        for each in shares(rows, axis.spans, "agent_share", names)
     ]
+    given = "Share of steps given to each agent; colours as on the Run page."
+    steps = _by_difficulty(rows, axis, "steps_by_difficulty") or [of("steps", "steps")]
+    open_ = "Nats per completion token: how open the next word still is."
+    times = [of(name, f"{name}_s", colour=f"@tone-{at}") for at, name in enumerate(("update", "reward", "rollout"))]
+    losses = [of("loss", "loss"), of("wording", "supervised_loss", dash="dot", colour="@muted")]
     optimised = "As optimised; each stage has a loss of its own. Wording: the term that guards it."
+    biggest = sorted(shares(rows, axis.spans, "topology_share"), key=lambda each: -each.last)[:3]
+    shapes = [replace(each, dash=DASHES[-1 - at], colour=SHADES[-1 - at]) for at, each in enumerate(biggest)]
+    frequent = "Share of valid plans; the most frequent three at the end."
+    rewards = [of("reward", "reward"), of("valid plans", "format_rate", dash="dot", colour="@muted")]
     made = (
-        _reward(record, axis),
-        _agents(record, axis),
+        _panel(("reward", "Reward and valid plans", valid), rewards, axis, "%{y:.3f}"),
+        _panel(("agents", "Agent choice", given), agents, axis, "%{y:.1%}", stacked=True),
         _accuracy(record, axis),
-        _lines(("steps", "Steps per workflow", "Mean over valid plans."), steps, axis, "%{y:.2f}", top=None),
-        _lines(("entropy", "Entropy", open_), entropy, axis, "%{y:.3f}", top=None),
-        _time(record, axis),
-        _lines(("loss", "Loss", optimised), losses, axis, "%{y:.4f}", top=None, bottom=None),
-        _shapes(record, axis),
+        _panel(("steps", "Steps per workflow", "Mean over valid plans."), steps, axis, "%{y:.2f}", top=None),
+        _panel(("entropy", "Entropy", open_), [of("entropy", "entropy")], axis, "%{y:.3f}", top=None),
+        _panel(
+            ("time", "Where an iteration's time goes", "Seconds, one upon another."),
+            times,
+            axis,
+            "%{y:.2f} s",
+            top=None,
+            stacked=True,
+        ),
+        _panel(("loss", "Loss", optimised), losses, axis, "%{y:.4f}", top=None, bottom=None),
+        _panel(("shapes", "Shapes of workflows", frequent), shapes, axis, "%{y:.1%}"),
     )
     return [panel for panel in made if panel is not None]
+
+
+def _accuracy(record: TrainingRecord, axis: "_Axis") -> Panel | None:
+    rows, held = record.iterations(), record.held_out()
+    drawn = _by_difficulty(rows, axis, "accuracy_by_difficulty")
+    drawn = drawn or [curve("accuracy", rows, axis.spans, lambda row: row.accuracy)]
+    held_out = by_name(held, axis.spans, "accuracy_by_difficulty", DIFFICULTIES)
+    held_out = held_out or [curve("", held, axis.spans, lambda row: row.accuracy)]
+    names = [each.name for each in held_out]
+    drawn_as = marks(names)
+    drawn += [
+        replace(each, name=f"{each.name}, held out".lstrip(", "), mark=drawn_as[each.name].symbol) for each in held_out
+    ]
+    said = f" ({legend(names)})" if any(names) else ""
+    note = f"Lines: rollouts. Marks{said}: held out, {splits(held)}." if held else "Mean over rollouts."
+    return _panel(("accuracy", "Accuracy by difficulty", note), drawn, axis, "%{y:.3f}")
+
+
+def _by_difficulty(rows: Sequence[Iteration], axis: "_Axis", field: str) -> list[Curve]:
+    found = by_name(rows, axis.spans, field, DIFFICULTIES)
+    return [replace(each, dash=DASHES[at % 3], colour=SHADES[at % 3]) for at, each in enumerate(found)]
 
 
 @dataclass(frozen=True)
@@ -242,15 +281,16 @@ class _Axis:
     smooth: bool
 
     def shown(self, curve: Curve) -> Curve:
-        return curve.smoothed(window(self.spans)) if self.smooth else curve
+        return curve.smoothed(window(self.spans)) if self.smooth and not curve.mark else curve
 
     def x(self) -> dict[str, Any]:
         end = self.spans[-1].end if self.spans else 1
-        step = _nice(end / 6)
+        sizes = (factor * 10**power for power in count() for factor in (1, 2, 5))
+        step = next(size for size in sizes if size >= end / 6)
         ticks = [(span.offset + at, at) for span in self.spans for at in range(0, span.length + 1, step)]
         # A stage's last tick would lie over the 0 of the next.
-        kept = [(x, at) for x, at in ticks if at == 0 or not any(0 < span.offset - x < step / 4 for span in self.spans)]
-        kept = [(x, at) for x, at in kept if not (at and any(span.offset == x for span in self.spans))]
+        begins = [span.offset for span in self.spans]
+        kept = [(x, at) for x, at in ticks if at == 0 or not any(0 <= begin - x < step / 4 for begin in begins)]
         return {
             "range": [0, max(end, 1)],
             "tickvals": [x for x, _ in kept],
@@ -264,178 +304,79 @@ class _Axis:
             "spikedash": "solid",
         }
 
-    def marks(self) -> dict[str, Any]:
-        dotted = {"color": "@soft", "width": 1, "dash": "dot"}
-        edges = [
-            {"type": "line", "x0": span.offset, "x1": span.offset, "y0": 0, "y1": 1, "yref": "paper", "line": dotted}
-            for span in self.spans[1:]
-        ]
+    def edges(self) -> list[dict[str, Any]]:
+        line = {
+            "type": "line",
+            "y0": 0,
+            "y1": 1,
+            "yref": "paper",
+            "line": {"color": "@soft", "width": 1, "dash": "dot"},
+        }
+        return [{**line, "x0": span.offset, "x1": span.offset} for span in self.spans[1:]]
+
+    def names(self) -> list[dict[str, Any]]:
         where = {"y": 1, "yref": "paper", "xanchor": "left", "yanchor": "bottom", "showarrow": False}
         where |= {"font": {"size": 12, "color": "@muted"}}
-        names = [{"text": STAGE_WORDS[span.stage], "x": span.offset, **where} for span in self.spans]
-        return {"shapes": edges, "annotations": names}
+        return [{"text": STAGE_WORDS[span.stage], "x": span.offset, **where} for span in self.spans]
 
     def label(self, x: int) -> str:
         span = next((span for span in reversed(self.spans) if x > span.offset), self.spans[0])
         return f"{STAGE_WORDS[span.stage]} · iteration {x - span.offset}"
 
 
-def _nice(rough: float) -> int:
-    """Returns the least number from ``rough`` on that is 1, 2 or 5 times a power of ten."""
-    sizes = (factor * int(10**power) for power in count() for factor in (1, 2, 5))
-    return next(size for size in sizes if size >= rough)
-
-
-def _reward(record: TrainingRecord, axis: _Axis) -> Panel | None:
-    rows = record.iterations()
-    reward = curve("reward", rows, axis.spans, lambda row: row.reward)
-    valid = curve("valid plans", rows, axis.spans, lambda row: row.format_rate)
-    lines = [Line(reward), Line(valid, "dot", "@muted")]
-    here = {span.stage for span in axis.spans}
-    grammar = grammar_in_words(record, [row.stage for row in rows if row.stage in here and row.format_rate is not None])
-    note = f"Mean over rollouts. Valid: parses and breaks no rule{'; ' if grammar else ''}{grammar}."
-    return _lines(("reward", "Reward and valid plans", note), lines, axis, "%{y:.3f}")
-
-
-def _accuracy(record: TrainingRecord, axis: _Axis) -> Panel | None:
-    rows, held = record.iterations(), record.held_out()
-    lines = _by_difficulty(rows, axis, "accuracy_by_difficulty")
-    lines = lines or [Line(curve("accuracy", rows, axis.spans, lambda row: row.accuracy))]
-    held_out = by_name(held, axis.spans, "accuracy_by_difficulty", DIFFICULTIES)
-    held_out = held_out or [curve("", held, axis.spans, lambda row: row.accuracy)]
-    names = [each.name for each in held_out]
-    drawn_as = marks(names)
-    lines += [
-        Line(Curve(f"{each.name}, held out".lstrip(", "), each.points), marks=drawn_as[each.name].symbol)
-        for each in held_out
-    ]
-    said = f" ({legend(names)})" if any(names) else ""
-    note = f"Lines: rollouts. Marks{said}: held out, {splits(held)}." if held else "Mean over rollouts."
-    return _lines(("accuracy", "Accuracy by difficulty", note), lines, axis, "%{y:.3f}")
-
-
-def _by_difficulty(rows: Sequence[Any], axis: _Axis, field: str) -> list[Line]:
-    found = by_name(rows, axis.spans, field, DIFFICULTIES)
-    colours = ("@muted", "@muted", "@ink")
-    return [Line(each, DASHES[at % 3], colours[at % 3]) for at, each in enumerate(found)]
-
-
-def _agents(record: TrainingRecord, axis: _Axis) -> Panel | None:
-    names = record.started.agents if record.started else ()
-    found = shares(record.iterations(), axis.spans, "agent_share", names)
-    colours = {name: f"@agent-{number % 8}" for number, name in enumerate(names)}
-    lines = [Line(each, colour=colours.get(each.name, "@agent-none")) for each in found]
-    note = "Share of steps given to each agent; colours as on the Run page."
-    return _areas(("agents", "Agent choice", note), lines, axis, "%{y:.1%}", agents=True)
-
-
-def _shapes(record: TrainingRecord, axis: _Axis) -> Panel | None:
-    found = shares(record.iterations(), axis.spans, "topology_share")
-    biggest = sorted(found, key=lambda each: -each.last)[: len(DASHES)]
-    lines = [Line(each, DASHES[-1 - at], ("@ink", "@muted", "@muted")[at]) for at, each in enumerate(biggest)]
-    note = "Share of valid plans; the most frequent three at the end."
-    return _lines(("shapes", "Shapes of workflows", note), lines, axis, "%{y:.1%}")
-
-
-def _time(record: TrainingRecord, axis: _Axis) -> Panel | None:
-    rows = record.iterations()
-    names = ("update", "reward", "rollout")
-    parts = [curve(name, rows, axis.spans, attrgetter(f"{name}_s")) for name in names]
-    lines = [Line(each, colour=f"@tone-{at}") for at, each in enumerate(parts) if each]
-    return _areas(("time", "Where an iteration's time goes", "Seconds, one upon another."), lines, axis, "%{y:.2f} s")
-
-
-def _lines(
-    about: _About, lines: Sequence[Line], axis: _Axis, number: str, *, top: float | None = 1.0,
-    bottom: float | None = 0.0,
-) -> Panel | None:  # fmt: skip
-    drawn = [line for line in lines if line.curve]
-    if not drawn:
-        return None
-    traces: list[Mapping[str, Any]] = []
-    if axis.smooth:
-        traces += [_trace(line, line.curve, number, raw=True) for line in drawn if not line.marks]
-    traces += [_trace(line, line.curve if line.marks else axis.shown(line.curve), number) for line in drawn]
-    ends = [(line.curve.name, axis.shown(line.curve).last) for line in drawn if not line.marks]
-    ends = ends or [(line.curve.name, line.curve.last) for line in drawn]
-    colours = {line.curve.name: line.colour for line in drawn}
-    values = [value for line in drawn for value in line.curve.values]
-    low = min(values) if bottom is None else min(bottom, *values)
-    high = max(values) if top is None else max(top, *values)
-    room = (high - low or 1.0) * 0.04
-    y_range = (low - room if bottom is None or low < bottom else low, high + room)
-    return _panel(about, drawn, traces, ends, colours, y_range, axis)
-
-
-def _areas(about: _About, lines: Sequence[Line], axis: _Axis, number: str, *, agents: bool = False) -> Panel | None:
-    """Stacks areas. Those of ``agents`` are shares, whose names have the agents' colours."""
-    if not lines:
-        return None
-    shown = [axis.shown(line.curve) for line in lines]
-    border = {"width": 0.6, "color": "@surface"}
-    traces = [
-        {**_trace(line, curve, number), "stackgroup": "0", "line": border, "fillcolor": line.colour}
-        for line, curve in zip(lines, shown, strict=True)
-    ]
-    ends, floor = [], 0.0
-    for curve in shown:
-        ends.append((curve.name, floor + curve.last / 2))
-        floor += curve.last
-    highest = [sum(values) for values in zip(*(line.curve.values for line in lines), strict=False)]
-    y_range = (0.0, 1.0 if agents else max(highest) * 1.05 or 1.0)
-    colours = {line.curve.name: line.colour for line in lines} if agents else {}
-    return _panel(about, lines, traces, ends, colours, y_range, axis)
-
-
 def _panel(
-    about: _About,
-    lines: Sequence[Line],
-    traces: Sequence[Mapping[str, Any]],
-    ends: Sequence[tuple[str, float]],
-    colours: Mapping[str, str],
-    y_range: tuple[float, float],
-    axis: _Axis,
-) -> Panel:
-    marks = axis.marks()
+    about: _About, curves: Sequence[Curve], axis: _Axis, number: str, *, top: float | None = 1.0,
+    bottom: float | None = 0.0, stacked: bool = False,
+) -> Panel | None:  # fmt: skip
+    """Draws ``curves`` as lines, or ``stacked`` as areas. ``top``, ``bottom``: what the axis reaches at least."""
+    curves = [each for each in curves if each]
+    if not curves:
+        return None
+    shown = [axis.shown(each) for each in curves]
+    traces = [_trace(each, number, stacked=stacked) for each in shown]
+    if stacked:
+        floors = accumulate((each.last for each in shown), initial=0.0)
+        ends = [(each.name, floor + each.last / 2) for each, floor in zip(shown, floors, strict=False)]
+        highest = max(map(sum, zip(*(each.values for each in curves), strict=False)))
+        y_range = 0.0, top or highest * 1.05 or 1.0
+    else:
+        if axis.smooth:
+            traces = [*(_trace(each, number, raw=True) for each in curves if not each.mark), *traces]
+        ends = [(each.name, each.last) for each in shown if not each.mark] or [(each.name, each.last) for each in shown]
+        values = [value for each in curves for value in each.values]
+        low = min(values) if bottom is None else min(bottom, *values)
+        high = max(values) if top is None else max(top, *values)
+        room = (high - low or 1.0) * 0.04
+        y_range = low - room if bottom is None or low < bottom else low, high + room
     if len(axis.spans) > 1:
-        longest = max(traces, key=lambda trace: len(trace["x"]))
+        longest, said = max(traces, key=lambda trace: len(trace["x"])), "%{customdata}<extra></extra>"
+        unseen, labels = {"width": 0, "color": "rgba(0,0,0,0)"}, [axis.label(x) for x in longest["x"]]
+        where = scatter("lines", longest["x"], longest["y"], line=unseen, customdata=labels, hovertemplate=said)
         # The hover lists stacked traces from the top, that is from the last one on.
-        stacked = "stackgroup" in longest
-        traces = [*traces, _where(longest, axis)] if stacked else [_where(longest, axis), *traces]
-    annotations = [*marks["annotations"], *names_beside(ends, y_range, HEIGHT_PX, colours)]
-    shape = layout(
-        HEIGHT_PX, xaxis=axis.x(), yaxis={"range": list(y_range)}, shapes=marks["shapes"], annotations=annotations
-    )
-    curves = tuple(line.curve for line in lines)
-    words = "; ".join(f"{curve.name} from {curve.values[0]:.3g} to {curve.last:.3g}" for curve in curves)
-    drawn = {"data": list(traces), "layout": shape}
-    return Panel(*about, f"{about[1]} over iterations: {words}.", drawn, curves)
+        traces = [*traces, where] if stacked else [where, *traces]
+    # Shades of grey tell areas apart, not their names.
+    colours = {each.name: each.colour for each in curves if not each.colour.startswith("@tone")}
+    notes = [*axis.names(), *names_beside(ends, y_range, HEIGHT_PX, colours)]
+    y_axis = {"range": list(y_range)}
+    shape = layout(HEIGHT_PX, xaxis=axis.x(), yaxis=y_axis, shapes=axis.edges(), annotations=notes)
+    words = "; ".join(f"{each.name} from {each.values[0]:.3g} to {each.last:.3g}" for each in curves)
+    alt = f"{about[1]} over iterations: {words}."
+    return Panel(*about, alt, {"data": traces, "layout": shape}, tuple(curves))
 
 
-def _trace(line: Line, curve: Curve, number: str, *, raw: bool = False) -> dict[str, Any]:
-    """Draws ``curve`` as ``line`` says, with a gap between stages: the end of one does not lead to the next."""
+def _trace(curve: Curve, number: str, *, raw: bool = False, stacked: bool = False) -> dict[str, Any]:
+    """Draws ``curve`` with a gap between stages: the end of one does not lead to the next. ``raw``: behind another."""
     points: list[tuple[int, float | None]] = []
-    for part in curve.points:
-        drawn = part if line.marks else thinned(part)
-        points += [*drawn, *([(drawn[-1][0], None)] if drawn else [])]
+    for part in filter(None, curve.points):
+        points += [*(part if curve.mark else thinned(part, MOST_POINTS)), (part[-1][0], None)]
     name, said = plain(curve.name), {"hovertemplate": f"{number}<extra>{plain(curve.name)}</extra>"}
     xs, ys = [x for x, _ in points], [value for _, value in points]
     if raw:
         return scatter("lines", xs, ys, name=name, line={"color": "@faint", "width": 1}, hoverinfo="skip")
-    if line.marks:
-        marker = {"symbol": line.marks, "size": 8, "color": line.colour, "line": {"width": 1.6}}
+    if curve.mark:
+        marker = {"symbol": curve.mark, "size": 8, "color": curve.colour, "line": {"width": 1.6}}
         return scatter("markers", xs, ys, name=name, cliponaxis=False, marker=marker, **said)
-    return scatter("lines", xs, ys, name=name, line={"dash": line.dash, "color": line.colour, "width": 2}, **said)
-
-
-def _where(trace: Mapping[str, Any], axis: _Axis) -> dict[str, Any]:
-    unseen = {"width": 0, "color": "rgba(0,0,0,0)"}
-    labels = [axis.label(x) for x in trace["x"]]
-    said = "%{customdata}<extra></extra>"
-    return scatter("lines", trace["x"], trace["y"], line=unseen, customdata=labels, hovertemplate=said)
-
-
-def thinned(part: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """Returns points at even distances, and the last: a figure, sent every few seconds, has no pixels for more."""
-    stride = -(-len(part) // MOST_POINTS)
-    return part if stride <= 1 else [*part[:-1][::stride], part[-1]]
+    line = {"dash": curve.dash, "color": curve.colour, "width": 2}
+    if stacked:
+        line, said = {"width": 0.6, "color": "@surface"}, {**said, "stackgroup": "0", "fillcolor": curve.colour}
+    return scatter("lines", xs, ys, name=name, line=line, **said)

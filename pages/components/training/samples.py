@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from conductor_core.lab.records import in_order
 from conductor_core.lab.records.training import Sample, Stage, TrainingRecord
-from conductor_core.workflow.model import CONDUCTOR_AGENT, Workflow
+from conductor_core.workflow.model import Workflow
 from conductor_core.workflow.parser import parse_completion
 from conductor_core.workflow.topology import layers, topology
 from conductor_core.workflow.validation import Checked, validate
@@ -44,24 +44,24 @@ def groups(record: TrainingRecord) -> list[Group]:
 
     The groups that lie furthest apart in time come first, and among these the ones whose reward changed most.
     """
+
+    def kind(sample: Sample) -> str:
+        return f"{sample.difficulty} · {sample.family.replace('_', ' ')}"
+
     by_task: defaultdict[str, list[Sample]] = defaultdict(list)
     by_kind: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in sorted(record.samples(), key=_when):
         by_task[sample.task].append(sample)
-        by_kind[_kind(sample)].append(sample)
-    again = [(f"{_kind(found[0])} · {task[:90]}", found) for task, found in by_task.items() if len(found) > 1]
+        by_kind[kind(sample)].append(sample)
+    again = [(f"{kind(found[0])} · {task[:90]}", found) for task, found in by_task.items() if len(found) > 1]
     made = [Group(label, tuple(found)) for label, found in again or by_kind.items()]
     moments = sorted({_when(sample) for sample in record.samples()})
 
-    def least(group: Group) -> tuple[int, float]:
+    def apart(group: Group) -> tuple[int, float]:
         first, last = group.samples[0], group.samples[-1]
-        return moments.index(_when(first)) - moments.index(_when(last)), -abs(last.reward - first.reward)
+        return moments.index(_when(last)) - moments.index(_when(first)), abs(last.reward - first.reward)
 
-    return sorted(made, key=least)
-
-
-def _kind(sample: Sample) -> str:
-    return f"{sample.difficulty} · {sample.family.replace('_', ' ')}"
+    return sorted(made, key=apart, reverse=True)
 
 
 def _when(sample: Sample) -> tuple[int, int]:
@@ -110,11 +110,14 @@ def samples_view(record: TrainingRecord) -> None:
 
 
 def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
-    numbers = list(range(len(group.samples)))
+    words = []
+    for sample in group.samples:
+        when = f"iteration {sample.iteration}" if sample.iteration else "before its first iteration"
+        words.append(f"{charts.STAGE_WORDS[sample.stage]} · {when}")
     # Each group has a key of its own, because its samples are others.
     key = f"sample-{side}-{hashlib.sha256(group.label.encode()).hexdigest()[:12]}"
-    words = [_moment(sample) for sample in group.samples].__getitem__
-    chosen = st.selectbox(side.capitalize(), numbers, at, words, key)
+    numbers = range(len(words))
+    chosen = st.selectbox(side.capitalize(), numbers, at, words.__getitem__, key)
     sample = group.samples[chosen if chosen in numbers else at]
     agents = record.started.agents if record.started else ()
     checked = read_sample(sample, agents, most=charts.most_steps(record, sample.stage))
@@ -124,11 +127,6 @@ def _sample(record: TrainingRecord, group: Group, side: str, at: int) -> None:
     with st.expander("As it was written", key=f"sample-raw-{side}"):
         # st.code would block the browser with its highlighter for longer than all figures of the page do.
         st.html(html(TEMPLATE, "written", text=sample.completion))
-
-
-def _moment(sample: Sample) -> str:
-    when = f"iteration {sample.iteration}" if sample.iteration else "before its first iteration"
-    return f"{charts.STAGE_WORDS[sample.stage]} · {when}"
 
 
 def sample_html(sample: Sample, checked: Checked, agents: Sequence[str], *, dark: bool) -> Markup:
@@ -158,22 +156,24 @@ def graph_html(workflow: Workflow, agents: Sequence[str], *, dark: bool) -> Mark
     if not columns:
         return html(TEMPLATE, "no_graph")
     rows = max(map(len, columns))
+    edge = MARGIN_PX + RADIUS_PX
     at: dict[int, tuple[float, float]] = {}
     for column, indices in enumerate(columns):
         for row, index in enumerate(indices):
-            top = (rows - len(indices)) / 2 + row
-            at[index] = (MARGIN_PX + RADIUS_PX + column * COLUMN_PX, MARGIN_PX + RADIUS_PX + top * ROW_PX)
-    named = [step.agent if step.agent != CONDUCTOR_AGENT else "" for step in workflow.steps]
+            at[index] = (edge + column * COLUMN_PX, edge + ((rows - len(indices)) / 2 + row) * ROW_PX)
     svg = html(
         TEMPLATE,
         "svg",
-        width=2 * (MARGIN_PX + RADIUS_PX) + (len(columns) - 1) * COLUMN_PX,
-        height=2 * (MARGIN_PX + RADIUS_PX) + (rows - 1) * ROW_PX,
+        width=2 * edge + (len(columns) - 1) * COLUMN_PX,
+        height=2 * edge + (rows - 1) * ROW_PX,
         radius=RADIUS_PX,
         ink="#6d7788" if dark else "#98a1ae",
         text="#0d1117" if dark else "#ffffff",
         edges=[_edge(at[earlier], at[index]) for index in at for earlier in workflow.reads(index)],
-        nodes=[(index, *place, agent_colour(named[index], agents, dark=dark)) for index, place in at.items()],
+        nodes=[
+            (index, *at[index], agent_colour(step.agent, agents, dark=dark))
+            for index, step in enumerate(workflow.steps)
+        ],
     )
     words = "; ".join(
         f"step {index} by {step.agent} sees {', '.join(map(str, workflow.reads(index))) or 'nothing'}"

@@ -16,7 +16,6 @@ from pages.components.evaluation.standings import (
     rounds,
     rounds_html,
     standings,
-    subsets_html,
     workers_simulated,
 )
 from pages.components.records.folders import record_folders
@@ -108,13 +107,13 @@ def test_each_part_of_the_pool_has_a_line_where_bold_is_better_than_the_best_alo
         PresentSubset(present=("a", "b"), n=3, best_worker="b", best_score=0.5, scores={"conductor": 0.6, "moa": 0.5}),
         PresentSubset(present=("a", HOSTILE), n=2, best_worker=HOSTILE, best_score=0.25, scores={"moa": 0.0}),
     )
-    table = subsets_html(present.model_copy(update={"subsets": parts}), ("conductor", "moa", "single:a"))
+    table = html("evaluation/evaluation", "subsets", parts=parts, names=("conductor", "moa"))
     assert "<b>60.0</b>" in table
     assert "<b>50.0</b>" not in table
     assert '<td class="number">—</td><td class="number">0.0</td>' in table
-    assert "single:a" not in table
     assert HOSTILE not in table
-    assert subsets_html(present, PLAN.orchestrators).count('scope="row"') == 35
+    whole = html("evaluation/evaluation", "subsets", parts=present.subsets, names=())
+    assert whole.count('scope="row"') == 35
 
 
 def test_the_head_says_which_conductors_they_were() -> None:

@@ -20,11 +20,11 @@ from pages.components.evaluation.standings import (
     row_html,
     standings,
     steps_by_difficulty,
-    table_head_html,
     to_csv,
     to_markdown,
 )
 from pages.components.style.figures import legend
+from pages.components.style.formats import html
 from tests.support.evaluations import plan, row
 from tests.support.records import evaluation_plan, outcomes, summary
 
@@ -33,6 +33,10 @@ FOUND = tuple(outcomes(PLAN))
 DONE = EvaluationRecord(Path("e"), PLAN, FOUND, summary(PLAN, FOUND))
 GOING = EvaluationRecord(Path("e"), PLAN, FOUND[:90], None)
 ROWS = standings(DONE)
+
+
+def table_head_html(first: str) -> str:
+    return html("evaluation/evaluation", "table_head", first=first)
 
 
 def changed(row: Standing, **fields: Any) -> Standing:

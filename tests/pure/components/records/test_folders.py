@@ -76,10 +76,10 @@ def test_a_record_whose_first_line_is_broken_is_still_offered(tmp_path: Path) ->
 def test_a_record_is_read_again_once_it_has_grown(tmp_path: Path) -> None:
     rows = training_rows(1, cold_start=5, grpo=0, recursion=0)
     write_training(tmp_path, rows[:3])
-    assert len(folders.read_training(tmp_path).rows) == 3
-    assert folders.read_training(tmp_path) is folders.read_training(tmp_path)
+    assert len(folders.read(training.read_record, tmp_path).rows) == 3
+    assert folders.read(training.read_record, tmp_path) is folders.read(training.read_record, tmp_path)
     training.append(tmp_path, rows[3])
-    assert len(folders.read_training(tmp_path).rows) == 4
+    assert len(folders.read(training.read_record, tmp_path).rows) == 4
 
 
 def test_a_record_that_is_gone_says_so(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_record_that_is_gone_says_so(tmp_path: Path) -> None:
     (folder,) = folders.record_folders("training", tmp_path)
     os.remove(folder.folder / training.RECORD)
     with pytest.raises(FileNotFoundError, match="no longer holds a record"):
-        folders.refreshed(folder)
+        folder.state(ended=False)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_record_that_is_gone_says_so(tmp_path: Path) -> None:
     [(True, 1e6, 0, "ended"), (False, 5, 0, "running"), (False, 100, 0, "stopped"), (False, 100, 30, "running")],
 )
 def test_a_record_that_is_silent_for_long_has_stopped(ended: bool, silent_s: float, pace_s: float, state: str) -> None:
-    assert folders.state(ended=ended, changed_s=1000, now_s=1000 + silent_s, pace_s=pace_s) == state
+    assert folders.state(ended=ended, silent_s=silent_s, pace_s=pace_s) == state
 
 
 @pytest.mark.parametrize(
@@ -109,4 +109,4 @@ def test_a_record_that_is_silent_for_long_has_stopped(ended: bool, silent_s: flo
     ],
 )
 def test_a_lock_says_more_than_silence(ended: bool, silent_s: float, in_use: bool | None, state: str) -> None:
-    assert folders.state(ended=ended, changed_s=1000, now_s=1000 + silent_s, in_use=in_use) == state
+    assert folders.state(ended=ended, silent_s=silent_s, in_use=in_use) == state
