@@ -561,11 +561,15 @@ class Store:
         Raises: UnknownRun, also when the run is deleted meanwhile; RunDamaged or RunTooNew after all events before the
         one that cannot be read.
         """
-        feed = self.log.subscribe(run_id)
+        feed, begun = self.log.subscribe(run_id)
         try:
-            group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
+            group: list[StoredEvent]
+            fault: StoreError | None = None
             news: list[StoredEvent] = []
-            missed = True
+            if missed := begun is None:
+                group, fault = await asyncio.to_thread(self._events, run_id, after, _PAGE_EVENTS)
+            else:
+                group = [stored for stored in begun if stored.sequence > after]
             while True:
                 # Nothing came: the run may have ended, or its rows may have gone, without an event for this reader.
                 silent = missed and not group and fault is None

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from conductor_core.errors import StoreError, StoreGone, StoreLocked, StoreReadOnly
-from conductor_core.run.events import FINAL_KINDS, Event, RunTaken
+from conductor_core.run.events import FINAL_KINDS, Event, RunCreated, RunTaken
 from storage import errors
 from storage.database.connections import Database
 from storage.encoding import SnapshotRow, encode, stored_line
@@ -45,6 +45,8 @@ _MOST_REQUESTS = 512
 _CHECKPOINT_BYTES = 4 << 20
 _PAGE_BYTES = 4096
 _FEED_EVENTS = 2000
+_BEGINNING = 64
+"""So many events of a run that began here are kept while it runs, for who follows it from its beginning."""
 _IDLE_S = 2.0
 """After so many seconds without an append the WAL is moved, so that the main file is never far behind."""
 
@@ -115,6 +117,7 @@ class EventLog:
         self._live = LiveRuns(database, self._owner)
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._feeds: dict[str, list[Feed]] = {}
+        self._beginnings: dict[str, list[StoredEvent]] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._orphans: set[str] = set()
@@ -164,12 +167,15 @@ class EventLog:
         """Whether this process writes the run, so that its feeds get each event of it."""
         return run_id in self._live
 
-    def subscribe(self, run_id: str) -> Feed:
-        """Returns a feed of the run's events from now on, for the running loop. End it with ``unsubscribe``."""
+    def subscribe(self, run_id: str) -> tuple[Feed, list[StoredEvent] | None]:
+        """Returns a feed of the run's events for the running loop, and the events so far; None: the database has them.
+
+        An event may be in both. End the feed with ``unsubscribe``.
+        """
         feed = Feed(asyncio.get_running_loop())
         with self._lock:
             self._feeds[run_id] = [*self._feeds.get(run_id, ()), feed]
-        return feed
+            return feed, self._beginnings.get(run_id)
 
     def unsubscribe(self, run_id: str, feed: Feed) -> None:
         with self._lock:
@@ -249,6 +255,7 @@ class EventLog:
                 if not self._owner.in_place():
                     self._database.check()  # if the database itself is gone, that is the fault to report
                     self._orphans |= self._live.forget_all()
+                    self._beginnings.clear()  # others may write these runs from now on
                     self._owner.hold_again()
         except StoreError as error:
             log.warning("the runs of this process cannot be marked as alive: %s", error)
@@ -348,17 +355,29 @@ class EventLog:
             request.error = error
 
     def _announce(self, stored: Sequence[StoredEvent]) -> None:
-        if not self._feeds:
-            return
         by_run: dict[str, list[StoredEvent]] = {}
         for item in stored:
             by_run.setdefault(item.event.run_id, []).append(item)
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Feed, Sequence[StoredEvent]]]] = {}
         for run_id, events in by_run.items():
+            self._keep_beginning(run_id, events)
             for feed in self._feeds.get(run_id, ()):
                 by_loop.setdefault(feed.loop, []).append((feed, events))
         for loop, news in by_loop.items():
             _call(loop, _push, news)
+
+    def _keep_beginning(self, run_id: str, events: Sequence[StoredEvent]) -> None:
+        if isinstance(events[0].event, RunCreated):
+            begun: list[StoredEvent] = []
+        elif (known := self._beginnings.get(run_id)) is not None:
+            begun = known
+        else:
+            return
+        with self._lock:
+            if self.writes(run_id) and len(begun) + len(events) <= _BEGINNING:
+                self._beginnings[run_id] = [*begun, *events]
+            else:
+                self._beginnings.pop(run_id, None)
 
     def _checkpoint(self) -> None:
         unmoved_bytes, self._unmoved_bytes = self._unmoved_bytes, 0

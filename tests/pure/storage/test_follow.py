@@ -41,6 +41,36 @@ async def test_a_long_run_that_has_ended_comes_in_bounded_groups(store: Store, m
     assert [len(group) async for group in store.follow("r1")] == [5, 5, 2]
 
 
+async def test_a_run_that_began_here_is_followed_from_its_beginning_without_reading_the_database(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *before, last = whole_run("r1")
+    await store.log.append(*before)
+    monkeypatch.setattr(store, "_events", lambda *_: pytest.fail("the database was read"))
+    async with aclosing(store.follow("r1")) as groups:
+        seen = list(await anext(groups))
+        assert [item.event for item in seen] == before
+        await store.log.append(last)
+        seen += await anext(groups)
+    monkeypatch.undo()
+    assert seen == store.events("r1")
+    assert isinstance(store.log, EventLog)
+    assert store.log._beginnings == {}
+
+
+async def test_a_run_with_a_long_beginning_is_followed_from_the_database(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.log.event_log._BEGINNING", 5)
+    *before, last = whole_run("r1")
+    for event in before:
+        await store.log.append(event)
+    reading = asyncio.ensure_future(read_to_end(store, "r1"))
+    await asyncio.sleep(0)
+    await store.log.append(last)
+    assert await reading == store.events("r1")
+
+
 async def test_an_unknown_run_cannot_be_followed(store: Store) -> None:
     with pytest.raises(UnknownRun):
         await read_to_end(store, "nope")
