@@ -199,7 +199,7 @@ def _run_url(gateway: Gateway, request: Request, run_id: str) -> str:
 
 
 class _EventStream:
-    """Sends a response as server-sent events, one write each, as it is made. An ASGI app.
+    """Sends a response as server-sent events as it is made, those that come together in one write. An ASGI app.
 
     If the client leaves, or a fault comes, the run is cancelled. A fault before the first event is raised; a later one
     ends the stream in the API's own way. One task follows the run and writes: a task for each part took longer than
@@ -256,17 +256,18 @@ class _EventStream:
                 return
 
     async def _write(self, send: Send) -> None:
-        async with aclosing(self._told.turn.parts()) as parts:
-            async for part in parts:
+        async with aclosing(self._told.turn.parts()) as groups:
+            async for group in groups:
+                events = [event for part in group for event in self._stream.feed(self._told.placed(part))]
                 async with self._writes:
-                    await self._send(send, self._stream.feed(self._told.placed(part)))
+                    await self._send(send, events)
 
     async def _send(self, send: Send, events: Iterable[bytes]) -> None:
-        for event in events:
+        if body := b"".join(events):
             if not self._begun:
                 self._begun = True
                 await send({"type": "http.response.start", "status": 200, "headers": self._head.raw_headers})
-            await send({"type": "http.response.body", "body": event, "more_body": True})
+            await send({"type": "http.response.body", "body": body, "more_body": True})
         self._written_s = monotonic()
 
     async def _sent(self, send: Send, events: Iterable[bytes]) -> None:
