@@ -95,15 +95,15 @@ class FakeTurn:
         if self.raises is not None:
             raise self.raises
 
-    async def parts(self) -> AsyncGenerator[Part]:
+    async def parts(self) -> AsyncGenerator[list[Part]]:
         over = False
         try:
-            yield Began(self.now())
+            yield [Began(self.now())]
             await self._wait()
             if self.error is None:
-                yield Text(self.text)
+                yield [Text(self.text)]
             over = True
-            yield Ended(self.ended())
+            yield [Ended(self.ended())]
         finally:
             self.is_cancelled = self.is_cancelled or not over
 
