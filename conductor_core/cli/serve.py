@@ -20,9 +20,8 @@ from conductor_core.errors import BadInput
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from conductor_core.serving.pass_through import PassThrough
+    from conductor_core.serving.pass_through import PassThrough, Upstream
     from conductor_core.serving.served_models import ServedModels
-    from conductor_core.serving.upstream import Upstream
     from conductor_core.settings import Settings
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")]
@@ -176,7 +175,7 @@ def _upstream(named: str | None, key_variable: str | None, settings: "Settings")
     from conductor_core.privacy import masking
     from conductor_core.providers.errors import ServerFault
     from conductor_core.providers.model_files import check_spec
-    from conductor_core.serving.upstream import Upstream
+    from conductor_core.serving.pass_through import Upstream
 
     if "://" in named:
         url, _, model = named.partition("#")
@@ -236,7 +235,7 @@ def _check_shadow(
         workers = (*workers, *(judge for judge in judges if judge not in workers))
     if asked["usd_a_day"] is not None:
         from conductor_core.engine.budgets import CostCap
-        from conductor_core.serving.shadow_runs import Spent
+        from conductor_core.serving.admission import Spent
 
         CostCap(Spent(0.0, 0), max_usd=asked["usd_a_day"]).check_workers(workers)
     grader_of(asked["grader"])

@@ -16,10 +16,10 @@ from conductor_core.run.service_key import Keys
 from conductor_core.run.values import Path
 from conductor_core.serving import chat, messages, responses
 from conductor_core.serving.admission import Admission, Client
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
 from conductor_core.serving.outcome import Outcome, made_id, named
 from conductor_core.serving.pass_through import PassThrough
+from conductor_core.serving.reading import Asked
 from conductor_core.serving.served_models import ServedModel, ServedModels
 from conductor_core.serving.turns import Turns
 

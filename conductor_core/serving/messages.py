@@ -12,20 +12,20 @@ import pydantic_core
 
 from conductor_core.chat.messages import AnswerRules, ImagePart, Message, Part, TextPart, ToolCallPart, ToolSpec
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
-from conductor_core.serving.asked import Asked, Effort
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Beat, Began, Called, Ended, Finish, Outcome, Spending, Summary, Text, made_id
 from conductor_core.serving.outcome import Part as Told
 from conductor_core.serving.reading import (
     MOST_TOOLS,
+    Asked,
     Conversation,
+    Effort,
     Fields,
     Images,
     check_without_effect,
     distinct,
     function_tool,
     read_effort,
-    read_extension,
     read_form,
     read_json,
     read_metadata,
@@ -33,7 +33,7 @@ from conductor_core.serving.reading import (
     shown,
     tool_choice,
 )
-from conductor_core.serving.sse import event, failure
+from conductor_core.serving.replies import event, failure
 
 _MOST_STOPS = 64
 _NUMBERS_WITHOUT_EFFECT = ("temperature", "top_p", "top_k")
@@ -62,22 +62,16 @@ def read_fields(fields: Fields) -> Asked:
     conversation = _conversation(fields)
     conversation.require_answerable("messages")
     rules, effort = _rules(fields)
-    extension = read_extension(fields)
     metadata = read_metadata(fields)
-    return Asked(
+    return conversation.asked(
+        fields,
         api="messages",
         model=model,
-        turns=conversation.turns(),
-        system=conversation.system,
-        results=conversation.results,
-        stream=fields.flag("stream") or False,
         tools=tools,
         tool_choice=_choice(fields, tools),
         rules=rules,
         effort=effort,
         summaries=False,
-        excluded=extension.excluded,
-        workflow=extension.workflow,
         echoed={"metadata": metadata} if metadata else {},
     )
 

@@ -36,13 +36,11 @@ from conductor_core.run.events import Event
 from conductor_core.run.request import MOST_IMAGES, ClientRequest, GivenTurns, Overrides, RunRequest
 from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import ToldAnew
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
-from conductor_core.serving.outcome import Ended, Outcome, Part, named
+from conductor_core.serving.outcome import Ended, Outcome, Part, Telling, named, told
+from conductor_core.serving.reading import Asked
 from conductor_core.serving.responses import input_system
-from conductor_core.serving.served_models import ServedModel, ServedModels
-from conductor_core.serving.telling import Telling, told
-from conductor_core.serving.tiering import tiered
+from conductor_core.serving.served_models import ServedModel, ServedModels, tiered
 from conductor_core.settings import Settings
 from conductor_core.text import whole_characters
 

@@ -30,9 +30,9 @@ from conductor_core.run.actor import THE_PROGRAM, Actor, Caller
 from conductor_core.run.commands import ToolResults
 from conductor_core.run.events import ToolReturned
 from conductor_core.serving import chat, messages, responses
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Began, Ended, Outcome, Summary, Text
+from conductor_core.serving.reading import Asked
 from conductor_core.serving.served_models import ServedModels
 from conductor_core.serving.turns import Turn, Turns
 from storage import Privacy, open_store
