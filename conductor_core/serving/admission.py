@@ -310,11 +310,11 @@ async def unless_left(
     work: Coroutine[Any, Any, _T],
     receive: Receive,
     allowance: Allowance,
-    when_revoked: Callable[[], None] = lambda: None,
+    gone: Callable[[bool], None] = lambda revoked: None,
 ) -> _T:
     """Returns the result of ``work``, which is cancelled if the client leaves or its key is revoked.
 
-    Raises: ClientDisconnect, ApiError 401.
+    ``gone`` is told first, with whether the key was revoked. Raises: ClientDisconnect, ApiError 401.
     """
     working = asyncio.create_task(work)
     leaving, revoked = asyncio.create_task(left(receive)), asyncio.create_task(allowance.revoked.wait())
@@ -322,10 +322,8 @@ async def unless_left(
         await asyncio.wait({working, leaving, revoked}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        if not revoked.done():
-            raise ClientDisconnect
-        when_revoked()
-        raise needs_key()
+        gone(revoked.done())
+        raise needs_key() if revoked.done() else ClientDisconnect
     finally:
         await ended(working, leaving, revoked)
 

@@ -59,7 +59,7 @@ from conductor_core.serving.replies import (
     new_request_id,
     refusal,
 )
-from conductor_core.serving.served_models import listed, listed_for_anthropic
+from conductor_core.serving.served_models import listed
 from conductor_core.serving.turns import Turn
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,9 @@ class _Answer:
                         stream = _stream_of(asked, request.state.request_id)
                         await _EventStream(told, stream)(scope, receive, send)
                     else:
-                        outcome = await unless_left(told.outcome(), receive, allowance, turn.revoke)
+                        outcome = await unless_left(
+                            told.outcome(), receive, allowance, lambda revoked: turn.revoke() if revoked else None
+                        )
                         await _answer_of(outcome, told.headers)(scope, receive, send)
                 except ClientDisconnect:
                     raise
@@ -403,9 +405,10 @@ def _again(body: bytes, receive: Receive) -> Receive:
 async def _models(request: Request, gateway: Gateway, client: Client) -> Response:
     found = gateway.listed(client)
     others = [] if gateway.passing is None else await gateway.passing.models(request, client, gateway.models)
-    if "anthropic-version" not in request.headers:
-        return Json({"object": "list", "data": [*(listed(each, model) for each, model in found), *others]})
-    data = [*(listed_for_anthropic(each, model) for each, model in found), *others]
+    anthropic = "anthropic-version" in request.headers
+    data = [*(listed(each, model, anthropic=anthropic) for each, model in found), *others]
+    if not anthropic:
+        return Json({"object": "list", "data": data})
     ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
     return Json({"data": data, "has_more": False, **ends})
 
@@ -413,8 +416,7 @@ async def _models(request: Request, gateway: Gateway, client: Client) -> Respons
 async def _model(request: Request, gateway: Gateway, client: Client) -> Response:
     model_id = request.path_params["model_id"]
     model = gateway.model_for(client, model_id)
-    anthropic = "anthropic-version" in request.headers
-    return Json((listed_for_anthropic if anthropic else listed)(model_id, model))
+    return Json(listed(model_id, model, anthropic="anthropic-version" in request.headers))
 
 
 async def _response(request: Request, gateway: Gateway, client: Client) -> Response:

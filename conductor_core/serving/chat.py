@@ -149,11 +149,8 @@ def _conversation(fields: Fields) -> Conversation:
 
 def _content(message: Fields, unread: frozenset[str] = frozenset()) -> list[TextPart]:
     """Returns the texts of a message that has nothing else."""
-    content = message.parts("content")
-    if isinstance(content, str):
-        return [TextPart(text=content)]
     texts: list[TextPart] = []
-    for part in content:
+    for part in message.parts("content"):
         kind = part.needed_text("type")
         if kind == "text":
             texts.append(TextPart(text=part.needed_text("text")))
@@ -165,11 +162,8 @@ def _content(message: Fields, unread: frozenset[str] = frozenset()) -> list[Text
 
 
 def _seen(message: Fields, images: Images) -> list[TextPart | ImagePart]:
-    content = message.parts("content")
-    if isinstance(content, str):
-        return [TextPart(text=content)]
     parts: list[TextPart | ImagePart] = []
-    for part in content:
+    for part in message.parts("content"):
         match part.needed_text("type"):
             case "text":
                 parts.append(TextPart(text=part.needed_text("text")))

@@ -1,7 +1,7 @@
 """What the endpoint answers from: turns, served models and keys; and which responses a client may see again."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,10 +52,8 @@ class Judgements(Protocol):
         """Returns what counts of each run."""
 
 
-class Tools(Protocol):
-    """Answers a request of an MCP client whose caller is known."""
-
-    async def __call__(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None: ...
+Tools = Callable[[Caller, Scope, Receive, Send], Awaitable[None]]
+"""Answers a request of an MCP client whose caller is known."""
 
 
 @dataclass

@@ -148,11 +148,8 @@ def _conversation(fields: Fields) -> Conversation:
 
 def _text(holder: Fields, name: str) -> str:
     """Returns a content that has text alone."""
-    content = holder.parts(name)
-    if isinstance(content, str):
-        return content
     texts: list[str] = []
-    for block in content:
+    for block in holder.parts(name):
         if (kind := block.needed_text("type")) != "text":
             raise block.refused("type", f"expected text here; got {shown(kind)}")
         texts.append(block.needed_text("text"))
@@ -160,14 +157,10 @@ def _text(holder: Fields, name: str) -> str:
 
 
 def _user(message: Fields, images: Images) -> list[Part]:
-    content = message.parts("content")
-    if isinstance(content, str):
-        return [TextPart(text=content)]
     parts: list[Part] = []
-    for block in content:
+    for block in message.parts("content"):
         if block.needed_text("type") == "tool_result":
-            given = block.parts("content")
-            seen = [TextPart(text=given)] if isinstance(given, str) else _seen(given, images)
+            seen = _seen(block.parts("content"), images)
             parts += result_parts(block.needed_text("tool_use_id"), seen, is_error=block.flag("is_error") or False)
         else:
             parts += _seen([block], images)
@@ -214,19 +207,14 @@ def _document(block: Fields, images: Images) -> list[TextPart | ImagePart]:
         case "text":
             return [*title, TextPart(text=source.needed_text("data"))]
         case "content":
-            content = source.parts("content")
-            parts = [TextPart(text=content)] if isinstance(content, str) else _seen(content, images)
-            return [*title, *parts]
+            return [*title, *_seen(source.parts("content"), images)]
         case kind:
             raise source.refused("type", f"expected a document as text or content; got {shown(kind)}")
 
 
 def _assistant(message: Fields) -> list[Part]:
-    content = message.parts("content")
-    if isinstance(content, str):
-        return [TextPart(text=content)]
     parts: list[Part] = []
-    for block in content:
+    for block in message.parts("content"):
         kind = block.needed_text("type")
         if kind == "text":
             parts.append(TextPart(text=block.needed_text("text")))

@@ -48,8 +48,6 @@ from conductor_core.serving.admission import (
     day_is_spent,
     ended,
     holds_service_key,
-    left,
-    needs_key,
     unless_left,
 )
 from conductor_core.serving.counts import Count, Counts
@@ -65,7 +63,7 @@ from conductor_core.serving.forwarded import (
     without_encoding,
 )
 from conductor_core.serving.replies import ROOT
-from conductor_core.serving.served_models import OWNED_BY, ServedModel, ServedModels, listed_for_anthropic
+from conductor_core.serving.served_models import OWNED_BY, ServedModel, ServedModels
 from conductor_core.serving.served_models import listed as listed_model
 from conductor_core.serving.shadow import Shadow
 from conductor_core.serving.turns import Turns
@@ -285,8 +283,7 @@ class PassThrough:
         model = self.upstream.spec.model
         if all(each["id"] != model for each in listed):
             own = ServedModel(id=model, owned_by=host_of(self.upstream.base_url) or OWNED_BY)
-            anthropic = "anthropic-version" in request.headers
-            listed.insert(0, listed_for_anthropic(model, own) if anthropic else listed_model(model, own))
+            listed.insert(0, listed_model(model, own, anthropic="anthropic-version" in request.headers))
         allowed = None if client.key is None else client.key.models
         return [each for each in listed if ours.get(each["id"]) is None and (allowed is None or each["id"] in allowed)]
 
@@ -313,23 +310,17 @@ class PassThrough:
         self, made: Forwarded, request: Request, body: bytes, client: Client, allowance: Allowance, send: Send
     ) -> None:
         begun = await self._begin(made, BEGIN_S + len(body) / BEGIN_BYTES_PER_S)
-        working = asyncio.create_task(self._relay(made, request, body, send, named=begun is not None))
-        leaving = asyncio.create_task(left(request.receive))
-        revoked = asyncio.create_task(allowance.revoked.wait())
+
+        def gone(revoked: bool) -> None:
+            made.left_by = Caller(actor=THE_PROGRAM, door="api") if revoked else client.caller
+
+        relaying = self._relay(made, request, body, send, named=begun is not None)
         try:
-            await asyncio.wait({working, leaving, revoked}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                working.result()
-                return
-            by_program = Caller(actor=THE_PROGRAM, door="api")
-            made.left_by = by_program if revoked.done() else client.caller
-            await ended(working)
-            raise needs_key() if revoked.done() else ClientDisconnect
+            await unless_left(relaying, request.receive, allowance, gone)
         except asyncio.CancelledError:
             made.left_by = made.left_by or Caller(actor=THE_PROGRAM, door="api")
             raise
         finally:
-            await ended(working, leaving, revoked)
             counted = self._end(made, begun, allowance)
             if allowance.cap is not None:
                 await counted.wait()

@@ -256,11 +256,11 @@ class Fields:
                 raise refused(f"{place}[{index}]", f"expected an object, got {_kind(item)}", "invalid_type")
         return [Fields(item, f"{place}[{index}]") for index, item in enumerate(value)]
 
-    def parts(self, name: str) -> "str | list[Fields]":
-        """Returns what a message says: a text, or a list of parts. Null is an empty list."""
+    def parts(self, name: str) -> "list[Fields]":
+        """Returns the parts of what a message says: a text alone is one part, and null has none."""
         value = self.values.get(name)
         if isinstance(value, str):
-            return value
+            return [Fields({"type": "text", "text": value}, self.param(name))]
         if value is not None and not isinstance(value, list):
             raise self.wrong_type(name, "a string or an array of parts")
         return self.tables(name) or []

@@ -194,8 +194,7 @@ class _Input:
         """Returns what is a text, or a list of parts."""
         if item.get(name) is None:
             raise item.missing(name)
-        given = item.parts(name)
-        return [TextPart(text=given)] if isinstance(given, str) else [self._part(part) for part in given]
+        return [self._part(part) for part in item.parts(name)]
 
     def _part(self, part: Fields) -> TextPart | ImagePart:
         kind = part.needed_text("type")

@@ -314,8 +314,16 @@ def _tiers_fault(model: ServedModel, settings: Settings) -> str | None:
 # As clients list them.
 
 
-def listed(model_id: str, model: ServedModel) -> dict[str, Any]:
-    """Returns a model in OpenAI's shape."""
+def listed(model_id: str, model: ServedModel, *, anthropic: bool) -> dict[str, Any]:
+    """Returns a model in Anthropic's shape, or in OpenAI's."""
+    if anthropic:
+        return {
+            "type": "model",
+            "id": model_id,
+            "display_name": model_id,
+            "created_at": CREATED.isoformat().replace("+00:00", "Z"),
+            "lifecycle": "active",
+        }
     price = None if model.price is None else {"input": model.price.input, "output": model.price.output}
     return {
         "id": model_id,
@@ -323,14 +331,4 @@ def listed(model_id: str, model: ServedModel) -> dict[str, Any]:
         "created": int(CREATED.timestamp()),
         "owned_by": model.owned_by,
         "conductor": {"description": model.description, "usd_per_mtok": price},
-    }
-
-
-def listed_for_anthropic(model_id: str, model: ServedModel) -> dict[str, Any]:
-    return {
-        "type": "model",
-        "id": model_id,
-        "display_name": model_id,
-        "created_at": CREATED.isoformat().replace("+00:00", "Z"),
-        "lifecycle": "active",
     }

@@ -74,9 +74,7 @@ def test_no_bytes_raise_anything_else(body: bytes) -> None:
 def test_a_fault_names_its_place_as_openai_does() -> None:
     inner = read_json(b'{"messages": [{}, {"content": [{"type": 3}]}]}').tables("messages")
     assert inner is not None
-    parts = inner[1].parts("content")
-    assert isinstance(parts, list)
-    error = refused(parts[0].needed_text, "type")
+    error = refused(inner[1].parts("content")[0].needed_text, "type")
     assert error.param == "messages[1].content[0].type"
     assert error.message == "messages[1].content[0].type: expected a string, got an integer"
 
