@@ -401,7 +401,7 @@ async def test_a_snapshot_is_made_anew_once_however_often_the_run_is_opened(
 
 
 async def test_a_feed_may_be_ended_twice(store: Store) -> None:
-    feed = store.log.subscribe("r1")
+    feed, _ = store.log.subscribe("r1")
     store.log.unsubscribe("r1", feed)
     store.log.unsubscribe("r1", feed)
 
