@@ -29,8 +29,7 @@ from conductor_core.settings import Settings
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from conductor_core.serving.pass_through import PassThrough
-    from conductor_core.serving.upstream import Upstream
+    from conductor_core.serving.pass_through import PassThrough, Upstream
 
 _STOP_WITHIN_S = 3
 
@@ -173,7 +172,7 @@ def _upstream(named: str | None, key_variable: str | None, settings: Settings) -
     from conductor_core.privacy import masking
     from conductor_core.providers.errors import ServerFault
     from conductor_core.providers.model_files import check_spec
-    from conductor_core.serving.upstream import Upstream
+    from conductor_core.serving.pass_through import Upstream
 
     if "://" in named:
         url, _, model = named.partition("#")
@@ -227,7 +226,7 @@ def _check_shadow(given: ServeOptions) -> None:
         workers = (*workers, *(judge for judge in judges if judge not in workers))
     if given.shadow_usd_a_day is not None:
         from conductor_core.engine.budgets import CostCap
-        from conductor_core.serving.shadow_runs import Spent
+        from conductor_core.serving.admission import Spent
 
         CostCap(Spent(0.0, 0), max_usd=given.shadow_usd_a_day).check_workers(workers)
     _grader_of(given.grader)

@@ -155,7 +155,7 @@ class Traces:
                 }
                 for hit in mine
             ]
-            return self._answer(runs=runs, next_cursor=_cursor(page.before), **self._lag())
+            return bounded(runs=runs, next_cursor=_cursor(page.before), **self._lag())
         found = search.runs(only, before, asked.limit)
         runs = [
             {
@@ -172,7 +172,7 @@ class Traces:
             if self._is_visible(run.run_id)
         ]
         more = _cursor(found[-1].sequence if len(found) == asked.limit else None)
-        return self._answer(runs=runs, next_cursor=more, **self._lag())
+        return bounded(runs=runs, next_cursor=more, **self._lag())
 
     def read_run(self, asked: ReadRun) -> Document:
         trace, fault = self._trace(asked.run_id, "read_run")
@@ -187,7 +187,7 @@ class Traces:
         end = asked.answer_offset + len(told)
         if end < len(answer):
             more.append(f"{len(answer) - end} more characters of the answer: read_run with answer_offset={end}")
-        return self._answer(
+        return bounded(
             run_id=trace.run_id,
             status=trace.status if fault is None else unreadable_status(fault),
             damage=None if fault is None else f"told as far as it can be read: {fault}",
@@ -220,7 +220,7 @@ class Traces:
             raise NotThere(f"run {trace.run_id} has no step {asked.step}: read_run lists its steps") from None
         items = [item for item in _items(step) if asked.part in (None, item[0])]
         shown, after, total = _window(items, asked.offset, asked.limit)
-        return self._answer(
+        return bounded(
             run_id=trace.run_id,
             step=label(step.path),
             agent=step.agent,
@@ -241,18 +241,18 @@ class Traces:
         for trace, fault in found:
             if fault is not None:
                 raise BadInput(f"run {trace.run_id} cannot be compared: {fault}")
-        return self._answer(**comparison_document(traces))
+        return bounded(**comparison_document(traces))
 
     # Sums.
 
     def costs(self, asked: Costs) -> Document:
         if asked.run_id is not None:
             trace, fault = self._trace(asked.run_id, "costs")
-            return self._answer(**_costs(trace), damage=None if fault is None else str(fault))
+            return bounded(**_costs(trace), damage=None if fault is None else str(fault))
         self._catch_up()
         rows = self._store.search.spending(self._filters(asked.since, asked.until))
         newest = rows[-_ITEMS:]
-        return self._answer(
+        return bounded(
             since=asked.since,
             until=asked.until,
             rows=[
@@ -275,7 +275,7 @@ class Traces:
             counts, page = catalogue.counts(asked.by)[:_ITEMS], catalogue.requests(before, asked.limit)
         requests = [row for row in page if self._is_visible(row.run_id)]
         self._store.access_log.viewed(dict.fromkeys(row.run_id for row in requests), "mcp failures", self._caller)
-        return self._answer(
+        return bounded(
             kinds={name: means for name, (_, _, means) in KINDS.items()},
             by=asked.by,
             counts=[count.model_dump(mode="json") for count in counts],
@@ -332,9 +332,6 @@ class Traces:
     def _lag(self) -> Document:
         """Says what the index does not have; not to a key, which may not know how many runs of others there are."""
         return {} if self._key is not None else {"not_searched": self._store.search.lag().in_words or None}
-
-    def _answer(self, **document: Any) -> Document:
-        return bounded(document)
 
 
 def step_hint(run_id: str) -> str:
@@ -571,7 +568,7 @@ def _window(items: Sequence[_Item], offset: int, limit: int) -> tuple[list[Docum
 # The size of a whole answer.
 
 
-def bounded(document: Document) -> Document:
+def bounded(**document: Any) -> Document:
     """Returns a document as JSON has it, safe to send; where it is too large, long texts are cut, then long lists."""
     plain: Document = _plain(to_jsonable_python(document), MOST_CHARACTERS, 10**6)
     for cut in _CUTS:

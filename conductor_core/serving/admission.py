@@ -9,14 +9,15 @@ import hashlib
 import ipaddress
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from starlette.requests import HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection
+from starlette.types import Receive
 
 from conductor_core.engine.budgets import CostCap
 from conductor_core.errors import StoreError
@@ -78,7 +79,7 @@ class Client:
     caller: Caller
 
 
-class _Spent(NamedTuple):
+class Spent(NamedTuple):
     usd: float
     tokens: int
 
@@ -228,7 +229,7 @@ class Admission:
         # A cap that was reached lets no call through any more, not even a smaller one; but nothing of it is under way.
         if cap is None or use.day != today or use.going == 0 or cap.reached is not None or not same_limits:
             cap = CostCap(
-                _Spent(usd, tokens),
+                Spent(usd, tokens),
                 max_usd=key.usd_per_day,
                 max_tokens=key.tokens_per_day,
                 then="ask again, or ask again tomorrow: it is what this service key may spend in a day",
@@ -297,3 +298,47 @@ def _is_loopback(address: str) -> bool:
         return False
     mapped = getattr(found, "ipv4_mapped", None)
     return (mapped or found).is_loopback
+
+
+# Work that ends with the client's connection, or when its key is revoked.
+
+
+_T = TypeVar("_T")
+
+
+async def unless_left(
+    work: Coroutine[Any, Any, _T],
+    receive: Receive,
+    allowance: Allowance,
+    gone: Callable[[bool], None] = lambda revoked: None,
+) -> _T:
+    """Returns the result of ``work``, which is cancelled if the client leaves or its key is revoked.
+
+    ``gone`` is told first, with whether the key was revoked. Raises: ClientDisconnect, ApiError 401.
+    """
+    working = asyncio.create_task(work)
+    leaving, revoked = asyncio.create_task(left(receive)), asyncio.create_task(allowance.revoked.wait())
+    try:
+        await asyncio.wait({working, leaving, revoked}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        gone(revoked.done())
+        raise needs_key() if revoked.done() else ClientDisconnect
+    finally:
+        await ended(working, leaving, revoked)
+
+
+async def left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def ended(*tasks: "asyncio.Future[Any]") -> None:
+    """Cancels tasks and waits until they are over."""
+    for task in tasks:
+        task.cancel()
+    if going := [task for task in tasks if not task.done()]:
+        await asyncio.wait(going)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # heard: whoever waited for it was told

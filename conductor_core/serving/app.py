@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -23,9 +23,12 @@ from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from conductor_core.errors import BadInput, StoreError
+from conductor_core.errors import BadInput, StoreError, UnknownRun
 from conductor_core.privacy.masking import one_line
-from conductor_core.serving import chat, judging, messages, responses
+from conductor_core.run.judgement import MOST_NOTE, Judgement
+from conductor_core.run.trace import RunTrace
+from conductor_core.run.values import Path, label
+from conductor_core.serving import chat, messages, responses
 from conductor_core.serving.admission import (
     RETRY_S,
     TOO_MUCH_AT_ONCE,
@@ -33,28 +36,30 @@ from conductor_core.serving.admission import (
     Allowance,
     Client,
     Held,
+    ended,
+    left,
     needs_key,
     refuse_key_in_address,
+    unless_left,
 )
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
 from conductor_core.serving.forwarded import Question, model_in
 from conductor_core.serving.gateway import Gateway
-from conductor_core.serving.leaving import ended, left, unless_left
-from conductor_core.serving.outcome import Beat, Began, Ended, Outcome, Part
+from conductor_core.serving.outcome import Beat, Began, Ended, Outcome, Part, named
 from conductor_core.serving.pass_through import PassThrough
+from conductor_core.serving.reading import Asked, Fields, read_json
 from conductor_core.serving.replies import (
     MCP,
     ROOT,
     Json,
     api_of,
+    failure,
     id_headers,
     is_of_the_endpoint,
     new_request_id,
     refusal,
 )
-from conductor_core.serving.served_models import listed, listed_for_anthropic
-from conductor_core.serving.sse import failure
+from conductor_core.serving.served_models import listed
 from conductor_core.serving.turns import Turn
 
 log = logging.getLogger(__name__)
@@ -76,12 +81,7 @@ _APIS: Mapping[str, Api] = {"chat/completions": "chat", "responses": "responses"
 _POSTED = ("/chat/completions", "/responses", "/messages")
 
 
-class _Stream(Protocol):
-    """Writes one response as server-sent events, each to be sent at once."""
-
-    def feed(self, part: Part) -> list[bytes]: ...
-
-    def fault(self, error: ApiError) -> list[bytes]: ...
+_Stream = chat.Stream | responses.Stream | messages.Stream
 
 
 def _stream_of(asked: Asked, request_id: str) -> _Stream:
@@ -138,7 +138,9 @@ class _Answer:
                         stream = _stream_of(asked, request.state.request_id)
                         await _EventStream(told, stream)(scope, receive, send)
                     else:
-                        outcome = await unless_left(told.outcome(), receive, allowance, turn.revoke)
+                        outcome = await unless_left(
+                            told.outcome(), receive, allowance, lambda revoked: turn.revoke() if revoked else None
+                        )
                         await _answer_of(outcome, told.headers)(scope, receive, send)
                 except ClientDisconnect:
                     raise
@@ -199,7 +201,7 @@ def _run_url(gateway: Gateway, request: Request, run_id: str) -> str:
 
 
 class _EventStream:
-    """Sends a response as server-sent events, one write each, as it is made. An ASGI app.
+    """Sends a response as server-sent events as it is made, those that come together in one write. An ASGI app.
 
     If the client leaves, or a fault comes, the run is cancelled. A fault before the first event is raised; a later one
     ends the stream in the API's own way. One task follows the run and writes: a task for each part took longer than
@@ -256,17 +258,18 @@ class _EventStream:
                 return
 
     async def _write(self, send: Send) -> None:
-        async with aclosing(self._told.turn.parts()) as parts:
-            async for part in parts:
+        async with aclosing(self._told.turn.parts()) as groups:
+            async for group in groups:
+                events = [event for part in group for event in self._stream.feed(self._told.placed(part))]
                 async with self._writes:
-                    await self._send(send, self._stream.feed(self._told.placed(part)))
+                    await self._send(send, events)
 
     async def _send(self, send: Send, events: Iterable[bytes]) -> None:
-        for event in events:
+        if body := b"".join(events):
             if not self._begun:
                 self._begun = True
                 await send({"type": "http.response.start", "status": 200, "headers": self._head.raw_headers})
-            await send({"type": "http.response.body", "body": event, "more_body": True})
+            await send({"type": "http.response.body", "body": body, "more_body": True})
         self._written_s = monotonic()
 
     async def _sent(self, send: Send, events: Iterable[bytes]) -> None:
@@ -292,18 +295,9 @@ class _Tools:
         gateway.admission.count(client)
         with gateway.admission.holding() as held:
             body = await _body(Request(scope, receive), held)
-            sent = False
-
-            async def replayed() -> Message:
-                nonlocal sent
-                if sent:
-                    return await receive()
-                sent = True
-                return {"type": "http.request", "body": body, "more_body": False}
-
             await gateway.admission.enter()
             try:
-                await gateway.tools(client.caller, scope, replayed, send)
+                await gateway.tools(client.caller, scope, _again(body, receive), send)
             finally:
                 gateway.admission.leave()
 
@@ -411,9 +405,10 @@ def _again(body: bytes, receive: Receive) -> Receive:
 async def _models(request: Request, gateway: Gateway, client: Client) -> Response:
     found = gateway.listed(client)
     others = [] if gateway.passing is None else await gateway.passing.models(request, client, gateway.models)
-    if "anthropic-version" not in request.headers:
-        return Json({"object": "list", "data": [*(listed(each, model) for each, model in found), *others]})
-    data = [*(listed_for_anthropic(each, model) for each, model in found), *others]
+    anthropic = "anthropic-version" in request.headers
+    data = [*(listed(each, model, anthropic=anthropic) for each, model in found), *others]
+    if not anthropic:
+        return Json({"object": "list", "data": data})
     ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
     return Json({"data": data, "has_more": False, **ends})
 
@@ -421,8 +416,7 @@ async def _models(request: Request, gateway: Gateway, client: Client) -> Respons
 async def _model(request: Request, gateway: Gateway, client: Client) -> Response:
     model_id = request.path_params["model_id"]
     model = gateway.model_for(client, model_id)
-    anthropic = "anthropic-version" in request.headers
-    return Json((listed_for_anthropic if anthropic else listed)(model_id, model))
+    return Json(listed(model_id, model, anthropic="anthropic-version" in request.headers))
 
 
 async def _response(request: Request, gateway: Gateway, client: Client) -> Response:
@@ -478,13 +472,104 @@ async def _count_tokens(request: Request, gateway: Gateway, client: Client) -> R
 async def _judge(request: Request, gateway: Gateway, client: Client) -> Response:
     gateway.admission.count(client)
     with gateway.admission.holding() as held:
-        return Json(await asyncio.to_thread(judging.judge, gateway, client, await _body(request, held)))
+        return Json(await asyncio.to_thread(_judged, gateway, client, await _body(request, held)))
 
 
 async def _judgements(request: Request, gateway: Gateway, client: Client) -> Response:
     gateway.admission.count(client)
     run_id = request.query_params.get("run_id", "")
-    return Json(await asyncio.to_thread(judging.counting, gateway, client, run_id))
+    return Json(await asyncio.to_thread(_counting, gateway, client, run_id))
+
+
+# ``/v1/judgements``: what a client holds of the runs that it caused, in our own words: no API has such a call.
+
+
+def _judged(gateway: Gateway, client: Client, body: bytes) -> dict[str, Any]:
+    """Keeps what a request says, and returns it. Blocks. Raises: ApiError, StoreError."""
+    fields = read_json(body)
+    ids = [name for name in ("run_id", "response_id") if fields.get(name) is not None]
+    if len(ids) != 1:
+        raise ApiError(400, "Give run_id or response_id, not both.", code="missing_required_parameter", param="run_id")
+    trace = _run(gateway, client, fields.name(ids[0]), of_response=ids == ["response_id"])
+    mark: Any = fields.choice("mark", ("right", "wrong"))
+    by: Any = fields.choice("by", ("person", "grader")) or "person"
+    score, note = fields.number("score"), fields.text("note") or ""
+    if score is not None and not 0 <= score <= 1:
+        raise fields.refused("score", "expected 0 (bad) to 1 (good)")
+    if len(note) > MOST_NOTE:
+        raise fields.refused("note", f"expected at most {MOST_NOTE:,} characters, got {len(note):,}")
+    path = _judged_step(fields, trace)
+    try:
+        kept = gateway.judgements.add(trace.run_id, client.caller, path=path, mark=mark, score=score, note=note, by=by)
+    except UnknownRun:  # it was deleted meanwhile
+        raise _unknown(trace.run_id) from None
+    except BadInput as error:
+        raise ApiError(400, one_line(str(error), limit=200), code="invalid_value") from None
+    return _judgement(kept)
+
+
+def _counting(gateway: Gateway, client: Client, run_id: str) -> dict[str, Any]:
+    """Returns what counts of the client's own judgements of a run. Blocks. Raises: as ``_judged``."""
+    if not run_id:
+        raise ApiError(400, "Give run_id in the address.", code="missing_required_parameter", param="run_id")
+    trace = _run(gateway, client, run_id)
+    found = gateway.judgements.latest([trace.run_id]).get(trace.run_id, ())
+    own = [each for each in found if client.key is None or _is_of(each, client)]
+    return {"object": "list", "data": [_judgement(each) for each in own]}
+
+
+def _is_of(judgement: Judgement, client: Client) -> bool:
+    actor = None if client.key is None else client.key.actor
+    return actor is not None and judgement.actor is not None and judgement.actor.account == actor.account
+
+
+def _run(gateway: Gateway, client: Client, given: str, *, of_response: bool = False) -> RunTrace:
+    """Returns the run of this id, or of the response of this id, if this client caused it. Raises: ApiError 404."""
+    unknown = _unknown(given)
+    if of_response:
+        found = named(given)
+        if found is None or gateway.deletions.deleted(given):
+            raise unknown
+        given = found.run_id
+    try:
+        trace = gateway.turns.run(given)
+    except UnknownRun:
+        raise unknown from None
+    foreign = client.key is not None and (trace.actor is None or trace.actor.id != client.key.actor.id)
+    if foreign:
+        raise unknown
+    return trace
+
+
+def _unknown(given: str) -> ApiError:
+    return ApiError(404, f"Run or response '{one_line(given, limit=80)}' not found.", code="run_not_found")
+
+
+def _judged_step(fields: Fields, trace: RunTrace) -> Path | None:
+    value = fields.get("step")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise fields.wrong_type("step", "a number, or a string such as 2.0")
+    path = next((step.path for step in trace.walk() if label(step.path) == str(value)), None)
+    if path is None:
+        raise fields.refused("step", "the run has no such step", "step_not_found")
+    return path
+
+
+def _judgement(judgement: Judgement) -> dict[str, Any]:
+    return {
+        "id": f"judgement_{judgement.id}",
+        "object": "judgement",
+        "created_at": int(judgement.at_utc.timestamp()),
+        "run_id": judgement.run_id,
+        "step": None if judgement.path is None else label(judgement.path),
+        "mark": judgement.mark,
+        "score": judgement.score,
+        "note": judgement.note,
+        "by": judgement.by,
+        "judge": None if judgement.actor is None else judgement.actor.name,
+    }
 
 
 # Routes.

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from conductor_core.chat.messages import AnswerRules, ImagePart, Part, TextPart, ToolCallPart, ToolSpec
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Beat, Began, Called, Ended, Outcome, Spending, Summary, Text, made_id
 from conductor_core.serving.outcome import Part as Told
 from conductor_core.serving.reading import (
     MOST_TOOLS,
+    Asked,
     Conversation,
     Fields,
     Images,
@@ -22,7 +22,6 @@ from conductor_core.serving.reading import (
     distinct,
     function_tool,
     read_effort,
-    read_extension,
     read_form,
     read_json,
     read_metadata,
@@ -30,7 +29,7 @@ from conductor_core.serving.reading import (
     shown,
     tool_choice,
 )
-from conductor_core.serving.sse import COMMENT, DONE, event, failure
+from conductor_core.serving.replies import COMMENT, DONE, event, failure
 
 _MOST_STOPS = 4
 _UNREAD = frozenset({"thinking", "redacted_thinking", "reasoning"})
@@ -53,24 +52,17 @@ def read_fields(fields: Fields) -> Asked:
     conversation = _conversation(fields)
     conversation.require_answerable("messages")
     options = fields.table("stream_options")
-    extension = read_extension(fields)
     metadata = read_metadata(fields)
-    stored = fields.flag("store")
-    return Asked(
+    return conversation.asked(
+        fields,
         api="chat",
         model=model,
-        turns=conversation.turns(),
-        system=conversation.system,
-        results=conversation.results,
-        stream=fields.flag("stream") or False,
         include_usage=(options is not None and options.flag("include_usage")) or False,
         tools=tools,
         tool_choice=choice,
         rules=_rules(fields),
         effort=read_effort(fields, "reasoning_effort"),
-        store=stored is not False,
-        excluded=extension.excluded,
-        workflow=extension.workflow,
+        store=fields.flag("store") is not False,
         echoed={"metadata": metadata} if metadata else {},
     )
 
@@ -157,11 +149,8 @@ def _conversation(fields: Fields) -> Conversation:
 
 def _content(message: Fields, unread: frozenset[str] = frozenset()) -> list[TextPart]:
     """Returns the texts of a message that has nothing else."""
-    content = message.parts("content")
-    if isinstance(content, str):
-        return [TextPart(text=content)]
     texts: list[TextPart] = []
-    for part in content:
+    for part in message.parts("content"):
         kind = part.needed_text("type")
         if kind == "text":
             texts.append(TextPart(text=part.needed_text("text")))
@@ -173,11 +162,8 @@ def _content(message: Fields, unread: frozenset[str] = frozenset()) -> list[Text
 
 
 def _seen(message: Fields, images: Images) -> list[TextPart | ImagePart]:
-    content = message.parts("content")
-    if isinstance(content, str):
-        return [TextPart(text=content)]
     parts: list[TextPart | ImagePart] = []
-    for part in content:
+    for part in message.parts("content"):
         match part.needed_text("type"):
             case "text":
                 parts.append(TextPart(text=part.needed_text("text")))

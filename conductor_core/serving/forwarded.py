@@ -44,9 +44,8 @@ from conductor_core.run.actor import Caller
 from conductor_core.run.request import PASS_PURPOSE, ClientRequest, RunRequest, new_run_id
 from conductor_core.run.values import PoolInfo
 from conductor_core.serving import chat, messages, responses
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
-from conductor_core.serving.reading import Fields, read_json
+from conductor_core.serving.reading import Asked, Fields, read_json
 from conductor_core.serving.turns import task_of, without_contents
 from conductor_core.text import whole_characters
 from conductor_core.workers.pool import error_of

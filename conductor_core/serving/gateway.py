@@ -1,7 +1,7 @@
 """What the endpoint answers from: turns, served models and keys; and which responses a client may see again."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,10 +16,10 @@ from conductor_core.run.service_key import Keys
 from conductor_core.run.values import Path
 from conductor_core.serving import chat, messages, responses
 from conductor_core.serving.admission import Admission, Client
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import Api, ApiError
 from conductor_core.serving.outcome import Outcome, made_id, named
 from conductor_core.serving.pass_through import PassThrough
+from conductor_core.serving.reading import Asked
 from conductor_core.serving.served_models import ServedModel, ServedModels
 from conductor_core.serving.turns import Turns
 
@@ -52,10 +52,8 @@ class Judgements(Protocol):
         """Returns what counts of each run."""
 
 
-class Tools(Protocol):
-    """Answers a request of an MCP client whose caller is known."""
-
-    async def __call__(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None: ...
+Tools = Callable[[Caller, Scope, Receive, Send], Awaitable[None]]
+"""Answers a request of an MCP client whose caller is known."""
 
 
 @dataclass

@@ -12,20 +12,20 @@ import pydantic_core
 
 from conductor_core.chat.messages import AnswerRules, ImagePart, Message, Part, TextPart, ToolCallPart, ToolSpec
 from conductor_core.chat.usage import estimate_input_tokens, estimate_tokens
-from conductor_core.serving.asked import Asked, Effort
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Beat, Began, Called, Ended, Finish, Outcome, Spending, Summary, Text, made_id
 from conductor_core.serving.outcome import Part as Told
 from conductor_core.serving.reading import (
     MOST_TOOLS,
+    Asked,
     Conversation,
+    Effort,
     Fields,
     Images,
     check_without_effect,
     distinct,
     function_tool,
     read_effort,
-    read_extension,
     read_form,
     read_json,
     read_metadata,
@@ -33,7 +33,7 @@ from conductor_core.serving.reading import (
     shown,
     tool_choice,
 )
-from conductor_core.serving.sse import event, failure
+from conductor_core.serving.replies import event, failure
 
 _MOST_STOPS = 64
 _NUMBERS_WITHOUT_EFFECT = ("temperature", "top_p", "top_k")
@@ -62,22 +62,16 @@ def read_fields(fields: Fields) -> Asked:
     conversation = _conversation(fields)
     conversation.require_answerable("messages")
     rules, effort = _rules(fields)
-    extension = read_extension(fields)
     metadata = read_metadata(fields)
-    return Asked(
+    return conversation.asked(
+        fields,
         api="messages",
         model=model,
-        turns=conversation.turns(),
-        system=conversation.system,
-        results=conversation.results,
-        stream=fields.flag("stream") or False,
         tools=tools,
         tool_choice=_choice(fields, tools),
         rules=rules,
         effort=effort,
         summaries=False,
-        excluded=extension.excluded,
-        workflow=extension.workflow,
         echoed={"metadata": metadata} if metadata else {},
     )
 
@@ -154,11 +148,8 @@ def _conversation(fields: Fields) -> Conversation:
 
 def _text(holder: Fields, name: str) -> str:
     """Returns a content that has text alone."""
-    content = holder.parts(name)
-    if isinstance(content, str):
-        return content
     texts: list[str] = []
-    for block in content:
+    for block in holder.parts(name):
         if (kind := block.needed_text("type")) != "text":
             raise block.refused("type", f"expected text here; got {shown(kind)}")
         texts.append(block.needed_text("text"))
@@ -166,14 +157,10 @@ def _text(holder: Fields, name: str) -> str:
 
 
 def _user(message: Fields, images: Images) -> list[Part]:
-    content = message.parts("content")
-    if isinstance(content, str):
-        return [TextPart(text=content)]
     parts: list[Part] = []
-    for block in content:
+    for block in message.parts("content"):
         if block.needed_text("type") == "tool_result":
-            given = block.parts("content")
-            seen = [TextPart(text=given)] if isinstance(given, str) else _seen(given, images)
+            seen = _seen(block.parts("content"), images)
             parts += result_parts(block.needed_text("tool_use_id"), seen, is_error=block.flag("is_error") or False)
         else:
             parts += _seen([block], images)
@@ -220,19 +207,14 @@ def _document(block: Fields, images: Images) -> list[TextPart | ImagePart]:
         case "text":
             return [*title, TextPart(text=source.needed_text("data"))]
         case "content":
-            content = source.parts("content")
-            parts = [TextPart(text=content)] if isinstance(content, str) else _seen(content, images)
-            return [*title, *parts]
+            return [*title, *_seen(source.parts("content"), images)]
         case kind:
             raise source.refused("type", f"expected a document as text or content; got {shown(kind)}")
 
 
 def _assistant(message: Fields) -> list[Part]:
-    content = message.parts("content")
-    if isinstance(content, str):
-        return [TextPart(text=content)]
     parts: list[Part] = []
-    for block in content:
+    for block in message.parts("content"):
         kind = block.needed_text("type")
         if kind == "text":
             parts.append(TextPart(text=block.needed_text("text")))

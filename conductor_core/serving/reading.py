@@ -8,11 +8,16 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, cast, get_args
+from urllib.parse import unquote
 
 import pydantic_core
+from jsonschema import Draft7Validator, Draft202012Validator
+from jsonschema.exceptions import SchemaError
 
 from conductor_core.chat.images import MOST_FILE_BYTES, prepare
 from conductor_core.chat.messages import (
@@ -27,12 +32,49 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.errors import BadInput
 from conductor_core.privacy.masking import one_line
-from conductor_core.serving.asked import Effort
-from conductor_core.serving.errors import ApiError
-from conductor_core.serving.schemas import answer_schema_fault, tool_schema_fault
+from conductor_core.serving.errors import Api, ApiError
 from conductor_core.text import whole_characters
 from conductor_core.workflow.model import Step, Workflow
 from conductor_core.workflow.parser import parse_workflow_file
+
+Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request, read and checked.
+
+    Attributes:
+        system: system and developer messages and ``instructions``, one after another.
+        turns: the conversation without these, in the client's order. Images are loaded (``chat.images.prepare``). Calls
+            and results of tools are parts of the assistant's and the user's turns. Of Responses with a
+            ``previous_response_id`` it is only what this request adds.
+        results: of tools, those after the assistant's last turn; they are in ``turns``, too.
+        tool_choice: ``auto``, ``none``, ``required``, or a tool's name.
+        summaries: whether plan and steps are told as summaries of reasoning; None: as the served model says.
+        include_usage: whether a chat's stream ends with its usage.
+        excluded: workers that this request must not use. workflow: a given plan. Both come in ``conductor``.
+        echoed: what the answer repeats of the request, with OpenAI's defaults where it says nothing.
+    """
+
+    api: Api
+    model: str
+    turns: tuple[Message, ...]
+    system: str = ""
+    results: tuple[ToolResultPart, ...] = ()
+    stream: bool = False
+    include_usage: bool = False
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: str = "auto"
+    rules: AnswerRules = field(default_factory=AnswerRules)
+    effort: Effort | None = None
+    summaries: bool | None = None
+    previous_response_id: str | None = None
+    store: bool = True
+    excluded: tuple[str, ...] = ()
+    workflow: Workflow | None = None
+    echoed: Mapping[str, Any] = field(default_factory=dict)
+
 
 MOST_NESTING = 100
 MOST_VALUES = 1_000_000
@@ -214,11 +256,11 @@ class Fields:
                 raise refused(f"{place}[{index}]", f"expected an object, got {_kind(item)}", "invalid_type")
         return [Fields(item, f"{place}[{index}]") for index, item in enumerate(value)]
 
-    def parts(self, name: str) -> "str | list[Fields]":
-        """Returns what a message says: a text, or a list of parts. Null is an empty list."""
+    def parts(self, name: str) -> "list[Fields]":
+        """Returns the parts of what a message says: a text alone is one part, and null has none."""
         value = self.values.get(name)
         if isinstance(value, str):
-            return value
+            return [Fields({"type": "text", "text": value}, self.param(name))]
         if value is not None and not isinstance(value, list):
             raise self.wrong_type(name, "a string or an array of parts")
         return self.tables(name) or []
@@ -290,6 +332,19 @@ class Conversation:
         role, parts = self._turns[-1] if self._turns else ("assistant", [])
         if role != "user" or not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
             raise refused(param, "the last message is empty")
+
+    def asked(self, fields: Fields, **own: Any) -> Asked:
+        """Returns the request that this is the conversation of. ``own``: what its API says in words of its own."""
+        excluded, workflow = read_extension(fields)
+        return Asked(
+            turns=self.turns(),
+            system=self.system,
+            results=self.results,
+            stream=fields.flag("stream") or False,
+            excluded=excluded,
+            workflow=workflow,
+            **own,
+        )
 
 
 def _message(role: Literal["user", "assistant"], parts: list[Part]) -> Message:
@@ -467,20 +522,10 @@ def check_without_effect(fields: Fields, numbers: Sequence[str] = NUMBERS_WITHOU
 # Our own field.
 
 
-@dataclass(frozen=True, slots=True)
-class Extension:
-    """What a request says in ``conductor``: workers that it must not use, and a plan to carry out."""
-
-    excluded: tuple[str, ...] = ()
-    workflow: Workflow | None = None
-
-
-def read_extension(body: Fields) -> Extension:
-    """Reads ``conductor {exclude, workflow}``. What an answer has in it is taken without effect."""
+def read_extension(body: Fields) -> tuple[tuple[str, ...], Workflow | None]:
+    """Returns what ``conductor`` says: workers to leave out, and a plan. What an answer has in it has no effect."""
     own = body.table("conductor")
-    if own is None:
-        return Extension()
-    return Extension(own.texts("exclude", _MOST_EXCLUDED), _workflow(own))
+    return ((), None) if own is None else (own.texts("exclude", _MOST_EXCLUDED), _workflow(own))
 
 
 def _workflow(own: Fields) -> Workflow | None:
@@ -501,3 +546,181 @@ def _workflow(own: Fields) -> Workflow | None:
             raise own.refused("workflow", message, "invalid_workflow")
         steps.append(Step(instruction=raw.instruction, agent=raw.agent, access_list=raw.access_list))
     return Workflow(steps=tuple(steps))
+
+
+# JSON Schemas. A schema is a client's: it may be large, point at other servers, or at itself.
+
+
+MOST_CHARACTERS = 100_000
+
+_ONE = (
+    "additionalProperties", "items", "contains", "not", "if", "then", "else", "propertyNames", "unevaluatedItems",
+    "unevaluatedProperties", "contentSchema",
+)  # fmt: skip
+_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_MOST_WEIGHT = 10_000
+"""Of schemas that are asked about one value: references can multiply without making a schema long."""
+_BOUNDS = (
+    ("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties"),
+)  # fmt: skip
+
+_Schema = Mapping[str, Any]
+
+
+def answer_schema_fault(schema: _Schema) -> str | None:
+    """Returns why no answer can be checked against ``schema`` (2020-12); None: one can."""
+    text = json.dumps(schema, ensure_ascii=False)
+    return _answer_fault(text) if len(text) <= MOST_CHARACTERS else _too_long(text)
+
+
+def tool_schema_fault(schema: _Schema) -> str | None:
+    """Returns why ``schema`` is not one of a tool's arguments; None: it is.
+
+    It goes to workers as it is, and nothing is checked against it. So it is read by draft 7, which takes the keywords
+    of later drafts, too, and is read in a fifth of the time.
+    """
+    text = json.dumps(schema, ensure_ascii=False)
+    return _tool_fault(text) if len(text) <= MOST_CHARACTERS else _too_long(text)
+
+
+def _too_long(text: str) -> str:
+    return f"the schema has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read"
+
+
+@lru_cache(maxsize=16)
+def _answer_fault(text: str) -> str | None:
+    schema = json.loads(text)
+    if fault := _invalid(schema, Draft202012Validator):
+        return fault
+    try:
+        return _AnswerSchema(schema).fault()
+    except RecursionError:
+        return "the schema is nested too deeply"
+
+
+@lru_cache(maxsize=128)  # a client sends the same tools with every turn
+def _tool_fault(text: str) -> str | None:
+    schema = json.loads(text)
+    if schema.get("type", "object") != "object":
+        return "the arguments of a tool must be of the type object"
+    return _invalid(schema, Draft7Validator)
+
+
+def _invalid(schema: _Schema, validator: Any) -> str | None:
+    try:
+        with warnings.catch_warnings():
+            # Python warns of patterns that it reads otherwise than JavaScript does.
+            warnings.simplefilter("ignore")
+            validator.check_schema(schema)
+    except SchemaError as error:
+        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
+        return f"not a valid JSON Schema{f' at {_shown(place[1:])}' if place else ''}: {_shown(error.message)}"
+    except (RecursionError, OverflowError):
+        return "not a valid JSON Schema: it is nested too deeply, or holds a pattern that cannot be read"
+    return None
+
+
+def _shown(text: str) -> str:
+    return one_line(text, limit=160)
+
+
+class _AnswerSchema:
+    """A valid schema, and what it refers to."""
+
+    def __init__(self, schema: _Schema) -> None:
+        self._schema = schema
+        self._parts = list(_parts(schema))
+        self._own = {id(part) for part in self._parts}
+        self._anchors = {part["$anchor"]: part for part in self._parts if "$anchor" in part}
+        self._weights: dict[int, int | None] = {}
+        self._possible: set[int] = set()
+
+    def fault(self) -> str | None:
+        for part in self._parts:
+            if "$dynamicRef" in part or ("$id" in part and part is not self._schema):
+                return (
+                    f"the schema uses {'$dynamicRef' if '$dynamicRef' in part else 'a nested $id'}, which is not read"
+                )
+            if "patternProperties" in part:
+                return "the schema uses patternProperties, by which no answer is checked; name the properties"
+            if "$ref" in part and self._target(part["$ref"]) is None:
+                elsewhere = "" if part["$ref"].startswith("#") else "; nothing is fetched from elsewhere"
+                return f"the schema refers to {_shown(part['$ref'])}, which it does not hold{elsewhere}"
+        for part in self._parts:
+            if (weight := self._weight(part)) is None:
+                return "the schema refers to itself without an end"
+            if weight > _MOST_WEIGHT:
+                return "the schema asks too many things about one value"
+        return self._contradiction(self._schema, frozenset())
+
+    def _target(self, ref: str) -> _Schema | bool | None:
+        """Returns the part that a reference points at; None: none."""
+        if not ref.startswith("#"):
+            return None
+        found: Any = self._schema
+        if ref[1:2] not in ("", "/"):
+            found = self._anchors.get(ref[1:])
+        for step in ref.split("/")[1:]:
+            name = unquote(step).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and name.isascii() and name.isdecimal() and len(name) < 7:
+                found = found[int(name)] if int(name) < len(found) else None
+            else:
+                found = found.get(name) if isinstance(found, dict) else None
+        return found if isinstance(found, bool) or id(found) in self._own else None
+
+    def _weight(self, part: _Schema) -> int | None:
+        """Returns how many schemas are asked about one value, with this one; None: there is no end."""
+        if id(part) not in self._weights:
+            self._weights[id(part)] = None
+            weights = [self._weight(each) for each in self._asked_too(part)]
+            known = [weight for weight in weights if weight is not None]
+            self._weights[id(part)] = 1 + sum(known) if len(known) == len(weights) else None
+        return self._weights[id(part)]
+
+    def _asked_too(self, part: _Schema) -> Iterator[_Schema]:
+        """Yields the schemas that are asked about the value that ``part`` is asked about."""
+        asked: list[Any] = [part[name] for name in ("not", "if", "then", "else") if name in part]
+        asked += [each for name in ("allOf", "anyOf", "oneOf") for each in part.get(name, ())]
+        asked += part.get("dependentSchemas", {}).values()
+        if "$ref" in part:
+            asked.append(self._target(part["$ref"]))
+        return (each for each in asked if isinstance(each, dict))
+
+    def _contradiction(self, part: Any, around: frozenset[int]) -> str | None:
+        """Says what no value can fit, where that is plain: at the top, and in properties that are required.
+
+        ``around``: the schemas that this one is in. A value that must hold itself has no end.
+        """
+        if part is False or id(part) in around:
+            return "no value fits the schema"
+        if not isinstance(part, dict) or id(part) in self._possible:
+            return None
+        if part.get("enum") == [] or part.get("not", False) in (True, {}):
+            return "no value fits the schema"
+        for least, most in _BOUNDS:
+            if least in part and most in part and part[least] > part[most]:
+                return f"no value fits the schema: {least} is above {most}"
+        within = list(part.get("allOf", ()))
+        if "$ref" in part:
+            within.append(self._target(part["$ref"]))
+        if part.get("type") == "object":
+            properties = part.get("properties", {})
+            within += [properties[name] for name in part.get("required", ()) if name in properties]
+        for each in within:
+            if fault := self._contradiction(each, around | {id(part)}):
+                return fault
+        self._possible.add(id(part))
+        return None
+
+
+def _parts(schema: Any) -> Iterator[_Schema]:
+    """Yields the schema and all schemas in it."""
+    ahead = [schema]
+    while ahead:
+        part = ahead.pop()
+        if isinstance(part, dict):
+            yield part
+            ahead += [part[name] for name in _ONE if name in part]
+            ahead += [each for name in _MANY for each in part.get(name, ())]
+            ahead += [each for name in _NAMED for each in part.get(name, {}).values()]

@@ -1,4 +1,4 @@
-"""How the endpoint answers beside its streams: JSON, the headers of every answer, errors in the shape of each API."""
+"""How the endpoint answers: JSON, events of streams, the headers of every answer, errors in the shape of each API."""
 
 import json
 import math
@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from conductor_core.serving.errors import ANTHROPIC_STATUSES, Api, ApiError
+from conductor_core.serving.outcome import Outcome
 
 ROOT, MCP = "/v1", "/mcp"
 
@@ -61,3 +62,29 @@ def refusal(error: ApiError, scope: Scope, request_id: str, headers: Mapping[str
     if error.status == 401:
         answer.headers["www-authenticate"] = "Bearer"
     return answer
+
+
+# Server-sent events, each whole in one write: some clients lose events that come in two pieces.
+
+
+_LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+"""JSON escapes the rest. Clients that split text into lines by Python's or JavaScript's rules end a line here, too."""
+
+COMMENT = b": the run goes on\n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+def event(document: Mapping[str, Any], name: str | None = None) -> bytes:
+    """Returns an event whose data is ``document``. ``name``: its type; None: it has none."""
+    data = json.dumps(document, ensure_ascii=False, separators=(",", ":")).translate(_LINE_ENDS)
+    head = "" if name is None else f"event: {name}\n"
+    return f"{head}data: {data}\n\n".encode(errors="replace")
+
+
+def failure(outcome: Outcome) -> ApiError | None:
+    """Returns why a stream ends in an error; None: it ends in an answer."""
+    if outcome.status == "cancelled":
+        return outcome.error or ApiError(409, "The run was cancelled.", code="cancelled", run_id=outcome.run_id)
+    if outcome.status == "failed":
+        return outcome.error or ApiError(500, "The run failed.", code="failed", run_id=outcome.run_id)
+    return None

@@ -19,7 +19,6 @@ from conductor_core.chat.messages import (
 )
 from conductor_core.chat.messages import Part as MessagePart
 from conductor_core.serving import compaction
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import (
     Beat,
@@ -34,6 +33,7 @@ from conductor_core.serving.outcome import (
     made_id,
 )
 from conductor_core.serving.reading import (
+    Asked,
     Conversation,
     Fields,
     Images,
@@ -43,7 +43,6 @@ from conductor_core.serving.reading import (
     distinct,
     function_tool,
     read_effort,
-    read_extension,
     read_form,
     read_json,
     read_metadata,
@@ -51,7 +50,7 @@ from conductor_core.serving.reading import (
     shown,
     tool_choice,
 )
-from conductor_core.serving.sse import event
+from conductor_core.serving.replies import event
 
 # Reading a request.
 
@@ -112,24 +111,17 @@ def read_fields(fields: Fields, resolve: Resolve, key: bytes, *, to_answer: bool
     summary = None if reasoning is None else reasoning.text("summary")
     text = fields.table("text")
     rules = read_form(None if text is None else text.table("format"))
-    own = read_extension(fields)
-    store = fields.flag("store")
-    return Asked(
+    return conversation.asked(
+        fields,
         api="responses",
         model=model,
-        turns=conversation.turns(),
-        system=conversation.system,
-        results=conversation.results,
-        stream=bool(fields.flag("stream")),
         tools=tools,
         tool_choice=choice,
         rules=rules.model_copy(update={"max_tokens": fields.count("max_output_tokens", least=1)}),
         effort=None if reasoning is None else read_effort(reasoning, "effort"),
         summaries=None if summary is None else summary != "none",
         previous_response_id=previous,
-        store=store is not False,
-        excluded=own.excluded,
-        workflow=own.workflow,
+        store=fields.flag("store") is not False,
         echoed=_echoed(fields),
     )
 
@@ -202,8 +194,7 @@ class _Input:
         """Returns what is a text, or a list of parts."""
         if item.get(name) is None:
             raise item.missing(name)
-        given = item.parts(name)
-        return [TextPart(text=given)] if isinstance(given, str) else [self._part(part) for part in given]
+        return [self._part(part) for part in item.parts(name)]
 
     def _part(self, part: Fields) -> TextPart | ImagePart:
         kind = part.needed_text("type")
@@ -536,10 +527,7 @@ class Stream:
         self._open: Literal["reasoning", "message"] | None = None
 
     def feed(self, part: Part) -> list[bytes]:
-        """Returns complete events. Each is to be written at once.
-
-        Raises: ValueError for parts in another order than they come in, or an end that is not what came before it.
-        """
+        """Returns complete events. Raises: ValueError for an end that is not what came before it."""
         return [self._numbered(kind, fields) for kind, fields in self._told(part)]
 
     def fault(self, error: ApiError) -> list[bytes]:
@@ -571,8 +559,6 @@ class Stream:
                     yield from self._ended(began, part.outcome)
 
     def _begun(self, outcome: Outcome) -> Iterator[_Event]:
-        if self._began is not None:
-            raise ValueError("the response has begun already")
         self._began = replace(outcome, status="in_progress", summaries=(), text=None, calls=(), refusal="", error=None)
         for kind in ("response.created", "response.in_progress"):
             yield kind, {"response": whole(self._began)}
@@ -585,15 +571,12 @@ class Stream:
     # Reasoning.
 
     def _summarized(self, began: Outcome, part: Summary) -> Iterator[_Event]:
-        told = len(self._summaries)
-        if self._text or part.number not in (told, told - 1):
-            raise ValueError(f"summary {part.number} cannot come here")
         item = _reasoning(began)
         at = {"item_id": item["id"], "output_index": 0, "summary_index": part.number}
         if self._open is None:
             self._open = "reasoning"
             yield "response.output_item.added", {"output_index": 0, "item": item}
-        if part.number == told:
+        if part.number == len(self._summaries):
             yield from self._summary_closed(began)
             self._summaries.append([])
             yield "response.reasoning_summary_part.added", {**at, "part": _summary_part("")}
@@ -644,10 +627,7 @@ class Stream:
 
     def _ended(self, began: Outcome, outcome: Outcome) -> Iterator[_Event]:
         told = self._now(began)
-        text = told.text or ""
-        if outcome.run_id != began.run_id or outcome.number != began.number:
-            raise ValueError("the end is of another response")
-        if outcome.summaries != told.summaries or (outcome.text or "") != text:
+        if outcome.summaries != told.summaries or (outcome.text or "") != (told.text or ""):
             raise ValueError("the whole response is not what was streamed")
         yield from self._reasoning_closed(began)
         yield from self._message_closed(began, outcome)

@@ -1,12 +1,19 @@
 """The models that the endpoint serves: two that are always there, and those of a file with one ``[[model]]`` each.
 
 A served model is a name for how a run is carried out: by which Conductor, with which workers, within which limits.
+For each request of a tiered model a classifier decides whether it goes to one cheap worker or to the Conductor.
+Its file may be replaced while the server runs: the next request reads the new one. If that cannot be used, the log says
+so, and the classifier that was read before decides.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -14,15 +21,138 @@ from pydantic import Field, ValidationInfo, field_validator
 from conductor_core.chat.messages import Prices
 from conductor_core.engine.pools import read_specs
 from conductor_core.engine.request import limits_from
-from conductor_core.errors import ModelsInvalid
-from conductor_core.files import is_file
+from conductor_core.errors import BadInput, ModelsInvalid
+from conductor_core.files import expand_path, is_file
 from conductor_core.privacy.masking import one_line
 from conductor_core.providers.model_files import Line, ModelFile, Reading, pasted_keys, read_model_file, without_fault
+from conductor_core.run.request import RunRequest, TierChoice
 from conductor_core.run.values import Limits
-from conductor_core.serving.asked import Effort
-from conductor_core.serving.tiering import Classifiers, Tiers
+from conductor_core.serving.reading import Effort
 from conductor_core.settings import Settings
-from conductor_core.workflow.model import Frozen
+from conductor_core.tiers.classifier import Classifier, read_classifier
+from conductor_core.tiers.features import features, reason_for_conductor
+from conductor_core.workflow.model import QUESTION, Frozen, Step, Workflow
+
+log = logging.getLogger(__name__)
+
+
+class Tiers(Frozen):
+    """The table ``[model.tiers]`` of a served model.
+
+    Attributes:
+        file: what ``conductor tiers fit`` wrote. In a file of served models it is relative to that file's folder.
+        worker: the cheap one, for which the file was fitted. threshold: from this probability on a request is easy.
+    """
+
+    file: Line = Field(description="the path of a file that conductor tiers fit wrote")
+    worker: Line
+    threshold: float = Field(ge=0, le=1, allow_inf_nan=False, description="a number from 0 to 1")
+
+    @field_validator("file")
+    @classmethod
+    def _readable(cls, value: str, info: ValidationInfo[Reading | None]) -> str:
+        if info.context is None:
+            return value
+        file = info.context.beside / expand_path(value)
+        _read(file, None)
+        return str(file.absolute())
+
+    @field_validator("worker")
+    @classmethod
+    def _fitted_for_it(cls, value: str, info: ValidationInfo[Reading | None]) -> str:
+        if info.context is not None and "file" in info.data:
+            _read(info.data["file"], value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    mark: object
+    classifier: Classifier
+    sha256: str
+
+
+class Classifiers:
+    """The classifiers of the served models. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: dict[Tiers, _Read] = {}
+
+    def get(self, tiers: Tiers) -> tuple[Classifier, str]:
+        """Returns the classifier and the SHA-256 of its file. Raises: BadInput if none could ever be read."""
+        with self._lock:
+            known, mark = self._known.get(tiers), _mark(tiers.file)
+            if known is None or known.mark != mark:
+                known = self._known[tiers] = self._again(tiers, known, mark)
+            return known.classifier, known.sha256
+
+    def _again(self, tiers: Tiers, known: _Read | None, mark: object) -> _Read:
+        try:
+            return _Read(mark, *_read(tiers.file, tiers.worker))
+        except ValueError as fault:
+            if known is None:
+                raise BadInput(str(fault)) from fault
+            log.warning("%s; the classifier that was read before goes on deciding", fault)
+            return _Read(mark, known.classifier, known.sha256)
+
+
+def _read(file: str | Path, worker: str | None) -> tuple[Classifier, str]:
+    """Raises: ValueError if the file cannot be used for this worker; None: for any."""
+    try:
+        classifier, sha256 = read_classifier(file)
+    except BadInput as error:
+        raise ValueError(str(error)) from error
+    if worker not in (None, classifier.worker):
+        raise ValueError(f'the classifier was fitted for the worker "{classifier.worker[:80]}": name this one')
+    return classifier, sha256
+
+
+def _mark(file: str) -> object:
+    try:
+        found = os.stat(file)
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+# The choice.
+
+
+def tiered(
+    request: RunRequest, tiers: Tiers, classifiers: Classifiers, effort: Effort | None, excluded: Collection[str]
+) -> RunRequest:
+    """Returns a request for the Conductor with the choice, as one for the cheap worker if it is easy. Blocks.
+
+    Args:
+        excluded: workers that must not be used. effort: more than the usual one wants the Conductor.
+
+    Raises: BadInput if the classifier could never be read.
+    """
+    classifier, sha256 = classifiers.get(tiers)
+    reason = reason_for_conductor(request)
+    if not reason and effort in ("high", "xhigh", "max"):
+        reason = "effort"
+    if not reason and tiers.worker in excluded:
+        reason = "excluded"
+    probability = classifier.probability(features(request.task, request.turns_before))
+    easy = not reason and probability >= tiers.threshold
+    choice = TierChoice(
+        easy=easy,
+        worker=tiers.worker,
+        probability=probability,
+        threshold=tiers.threshold,
+        classifier_sha256=sha256,
+        reason=reason,
+    )
+    if not easy:
+        return request.model_copy(update={"tier": choice})
+    alone = Workflow(steps=(Step(instruction=QUESTION, agent=tiers.worker),))
+    return request.model_copy(update={"tier": choice, "workflow": alone, "conductor": None})
+
+
+# Models.
+
 
 OWNED_BY = "conductor-inspector"
 USUAL_FILE = "served-models.toml"
@@ -184,8 +314,16 @@ def _tiers_fault(model: ServedModel, settings: Settings) -> str | None:
 # As clients list them.
 
 
-def listed(model_id: str, model: ServedModel) -> dict[str, Any]:
-    """Returns a model in OpenAI's shape."""
+def listed(model_id: str, model: ServedModel, *, anthropic: bool) -> dict[str, Any]:
+    """Returns a model in Anthropic's shape, or in OpenAI's."""
+    if anthropic:
+        return {
+            "type": "model",
+            "id": model_id,
+            "display_name": model_id,
+            "created_at": CREATED.isoformat().replace("+00:00", "Z"),
+            "lifecycle": "active",
+        }
     price = None if model.price is None else {"input": model.price.input, "output": model.price.output}
     return {
         "id": model_id,
@@ -193,14 +331,4 @@ def listed(model_id: str, model: ServedModel) -> dict[str, Any]:
         "created": int(CREATED.timestamp()),
         "owned_by": model.owned_by,
         "conductor": {"description": model.description, "usd_per_mtok": price},
-    }
-
-
-def listed_for_anthropic(model_id: str, model: ServedModel) -> dict[str, Any]:
-    return {
-        "type": "model",
-        "id": model_id,
-        "display_name": model_id,
-        "created_at": CREATED.isoformat().replace("+00:00", "Z"),
-        "lifecycle": "active",
     }

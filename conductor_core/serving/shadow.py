@@ -23,9 +23,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
+from conductor_core.serving.admission import ended
 from conductor_core.serving.counts import Count, Counts
 from conductor_core.serving.forwarded import Forwarded
-from conductor_core.serving.leaving import ended
 from conductor_core.serving.shadow_runs import How
 
 log = logging.getLogger(__name__)

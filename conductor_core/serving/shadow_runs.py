@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, date, datetime, time
 from threading import Lock
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from conductor_core.chat.messages import ToolCall, WorkerSpec, in_words
 from conductor_core.chat.servers import servers
@@ -37,8 +37,8 @@ from conductor_core.run.request import JUDGE_PURPOSE, SHADOW_PURPOSE, RunRequest
 from conductor_core.run.service_key import ServiceKey
 from conductor_core.run.trace import RunTrace
 from conductor_core.run.values import Limits
-from conductor_core.serving.served_models import ServedModel, ServedModels
-from conductor_core.serving.tiering import tiered
+from conductor_core.serving.admission import Spent
+from conductor_core.serving.served_models import ServedModel, ServedModels, tiered
 from conductor_core.settings import Settings
 from conductor_core.workflow.model import QUESTION, Step, Workflow
 
@@ -66,11 +66,6 @@ class Records(RunRecords, Protocol):
 
     def spent_since(self, purposes: Collection[str], since_utc: datetime) -> tuple[float, int]:
         """The USD and tokens of all runs of these purposes. Blocks. Raises: StoreError."""
-
-
-class Spent(NamedTuple):
-    usd: float
-    tokens: int
 
 
 class ShadowRuns:

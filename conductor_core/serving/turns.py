@@ -7,7 +7,8 @@ again bring what they brought before, and nobody is asked twice; other results b
 import asyncio
 import hashlib
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -35,13 +36,11 @@ from conductor_core.run.events import Event
 from conductor_core.run.request import MOST_IMAGES, ClientRequest, GivenTurns, Overrides, RunRequest
 from conductor_core.run.trace import RunTrace, StepTrace
 from conductor_core.run.values import ToldAnew
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
-from conductor_core.serving.outcome import Ended, Outcome, Part, named
+from conductor_core.serving.outcome import Ended, Outcome, Part, Telling, named, told
+from conductor_core.serving.reading import Asked
 from conductor_core.serving.responses import input_system
-from conductor_core.serving.served_models import ServedModel, ServedModels
-from conductor_core.serving.telling import Telling, told
-from conductor_core.serving.tiering import tiered
+from conductor_core.serving.served_models import ServedModel, ServedModels, tiered
 from conductor_core.settings import Settings
 from conductor_core.text import whole_characters
 
@@ -81,25 +80,35 @@ class Turn:
         self.run_id, self.number = run_id, number
         self._turns, self._caller, self._key = turns, caller, key
 
-    async def parts(self) -> AsyncGenerator[Part]:
-        """Yields how the response goes on; the last part is ``Ended``, also if the run fails.
+    async def parts(self) -> AsyncGenerator[list[Part]]:
+        """Yields how the response goes on, what came together at once; the last part is ``Ended``, also if the run
+        fails.
 
         Closing it before its end cancels the run, unless another request still waits for the same: the client has left.
         Raises: StoreError, RunUnreadable.
         """
         whole = False
+        telling: Telling | None = None
         self._turns.listeners[self.run_id] += 1
         try:
-            async for telling, parts in self._turns.following(self.run_id):
-                for part in parts:
-                    if _number_of(part, telling) != self.number:
-                        continue
-                    if isinstance(part, Ended):
-                        whole = True
-                        self._turns.remember(telling.trace, part.outcome)
-                        yield part
-                        return
-                    yield part
+            async with aclosing(self._turns.follow(self.run_id)) as groups:
+                async for group in groups:
+                    told: list[Part] = []
+                    for stored in group:
+                        if telling is None:
+                            telling = Telling(stored.event)
+                            parts = telling.began
+                        else:
+                            parts = telling.feed(stored.event)
+                        if parts and telling.number == self.number:
+                            told += parts
+                            if isinstance(parts[-1], Ended):
+                                whole = True
+                                self._turns.remember(telling.trace, parts[-1].outcome)
+                                yield told
+                                return
+                    if told:
+                        yield told
         finally:
             self._turns.listeners[self.run_id] -= 1
             if not self._turns.listeners[self.run_id]:
@@ -113,21 +122,11 @@ class Turn:
 
     async def outcome(self) -> Outcome:
         """Waits for the end. Cancelling it cancels the run."""
-        parts = self.parts()
-        try:
-            async for part in parts:
-                if isinstance(part, Ended):
-                    return part.outcome
-        finally:
-            await parts.aclose()
+        async with aclosing(self.parts()) as groups:
+            async for group in groups:
+                if isinstance(group[-1], Ended):
+                    return group[-1].outcome
         raise ApiError(500, "The run has no end.", code="no_end", may_retry=False, run_id=self.run_id)
-
-
-def _number_of(part: Part, telling: Telling) -> int:
-    """Returns the number of the response that a part belongs to."""
-    if isinstance(part, Ended):
-        return part.outcome.number
-    return telling.number
 
 
 class Turns:
@@ -269,20 +268,8 @@ class Turns:
 
     # What goes on.
 
-    async def following(self, run_id: str) -> AsyncIterator[tuple[Telling, list[Part]]]:
-        """Yields what a run's events bring, from its first one on."""
-        telling: Telling | None = None
-        events = self._records.follow(run_id)
-        try:
-            async for group in events:
-                for stored in group:
-                    if telling is None:
-                        telling = Telling(stored.event)
-                        yield telling, telling.began
-                    elif parts := telling.feed(stored.event):
-                        yield telling, parts
-        finally:
-            await events.aclose()
+    def follow(self, run_id: str) -> AsyncGenerator[Sequence[Stored]]:
+        return self._records.follow(run_id)
 
     async def left(self, run_id: str, caller: Caller, key: str | None) -> None:
         """Ends the run of a client that has left. Should it ask the same again, what is finished is not paid twice."""

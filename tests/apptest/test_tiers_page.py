@@ -13,8 +13,7 @@ from conductor_core.chat.messages import Message
 from conductor_core.run.actor import local_caller
 from conductor_core.run.judgement import Mark, Verdict
 from conductor_core.run.request import PASS_PURPOSE, SHADOW_PURPOSE, ClientRequest, RunRequest, TierChoice
-from conductor_core.serving.served_models import ServedModel, ServedModels
-from conductor_core.serving.tiering import Tiers
+from conductor_core.serving.served_models import ServedModel, ServedModels, Tiers
 from conductor_core.workflow.model import Step, Workflow
 from pages.components.app import session as runtime
 from pages.components.app.session import Session

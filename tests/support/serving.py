@@ -13,9 +13,9 @@ from conductor_core.run.actor import Caller
 from conductor_core.run.request import ClientRequest, new_run_id
 from conductor_core.run.service_key import ServiceKey
 from conductor_core.run.trace import RunTrace
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Began, Ended, Outcome, Part, Text
+from conductor_core.serving.reading import Asked
 
 KEY = "ci-0123456789abcdefghijklmnopqrstuvwxyz"
 OTHER_KEY = "ci-zyxwvutsrqponmlkjihgfedcba9876543210"
@@ -95,15 +95,15 @@ class FakeTurn:
         if self.raises is not None:
             raise self.raises
 
-    async def parts(self) -> AsyncGenerator[Part]:
+    async def parts(self) -> AsyncGenerator[list[Part]]:
         over = False
         try:
-            yield Began(self.now())
+            yield [Began(self.now())]
             await self._wait()
             if self.error is None:
-                yield Text(self.text)
+                yield [Text(self.text)]
             over = True
-            yield Ended(self.ended())
+            yield [Ended(self.ended())]
         finally:
             self.is_cancelled = self.is_cancelled or not over
 

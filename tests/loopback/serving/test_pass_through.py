@@ -24,10 +24,9 @@ from conductor_core.serving import pass_through
 from conductor_core.serving.app import endpoint as endpoint_of
 from conductor_core.serving.counts import Counts, read_counts
 from conductor_core.serving.gateway import Gateway
-from conductor_core.serving.pass_through import PassThrough
+from conductor_core.serving.pass_through import PassThrough, Upstream
 from conductor_core.serving.served_models import ServedModels
 from conductor_core.serving.turns import Turns
-from conductor_core.serving.upstream import Upstream
 from storage import Store, open_store
 from tests.support.eventually import eventually_async
 from tests.support.gated_runs import FAST

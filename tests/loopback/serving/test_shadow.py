@@ -16,13 +16,12 @@ from conductor_core.run.actor import Actor, Caller
 from conductor_core.run.request import JUDGE_PURPOSE, PASS_PURPOSE, SHADOW_PURPOSE
 from conductor_core.run.service_key import ServiceKey
 from conductor_core.run.trace import RunTrace
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.counts import Counts
 from conductor_core.serving.forwarded import Forwarded, Question, end_of, forwarded
-from conductor_core.serving.served_models import PRESETS, ServedModel, ServedModels
+from conductor_core.serving.reading import Asked
+from conductor_core.serving.served_models import PRESETS, ServedModel, ServedModels, Tiers
 from conductor_core.serving.shadow import QUEUED, Shadow, is_sampled
 from conductor_core.serving.shadow_runs import ShadowRuns, judge_prompt, mark_of, shadow_is_first
-from conductor_core.serving.tiering import Tiers
 from storage import open_store
 from tests.support.eventually import eventually_async
 from tests.support.fakes import Reply, ScriptedConductor, ScriptedWorker, lists_of, pool_of, workflow_of

@@ -12,7 +12,7 @@ from conductor_core.chat.messages import AnswerRules, Message, ToolSpec, WorkerS
 from conductor_core.errors import ModelsInvalid
 from conductor_core.run.request import TierChoice
 from conductor_core.run.trace import RunTrace
-from conductor_core.serving import tiering
+from conductor_core.serving import served_models
 from conductor_core.serving.outcome import Outcome
 from conductor_core.serving.served_models import ServedModels
 from conductor_core.serving.turns import Turns
@@ -122,14 +122,14 @@ async def test_a_replaced_file_decides_the_next_request_and_a_damaged_one_is_sai
     _, after = await world.asked(EASY_ONE)
     assert (tier_of(before).easy, tier_of(after).easy) == (True, False)
     assert tier_of(before).classifier_sha256 != tier_of(after).classifier_sha256
-    with caplog.at_level(logging.WARNING, tiering.__name__):
+    with caplog.at_level(logging.WARNING, served_models.__name__):
         file.write_text("{}")
         _, damaged = await world.asked(EASY_ONE)
         os.unlink(file)
         _, gone = await world.asked(EASY_ONE)
         await world.asked(EASY_ONE)
     assert tier_of(damaged) == tier_of(gone) == tier_of(after)
-    said = [record.getMessage() for record in caplog.records if record.name == tiering.__name__]
+    said = [record.getMessage() for record in caplog.records if record.name == served_models.__name__]
     assert len(said) == 2, "each fault is said once"
     assert "it is not what conductor tiers fit writes" in said[0]
     assert "no such file" in said[1]

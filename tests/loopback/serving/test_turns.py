@@ -30,9 +30,9 @@ from conductor_core.run.actor import THE_PROGRAM, Actor, Caller
 from conductor_core.run.commands import ToolResults
 from conductor_core.run.events import ToolReturned
 from conductor_core.serving import chat, messages, responses
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Began, Ended, Outcome, Summary, Text
+from conductor_core.serving.reading import Asked
 from conductor_core.serving.served_models import ServedModels
 from conductor_core.serving.turns import Turn, Turns
 from storage import Privacy, open_store
@@ -143,7 +143,7 @@ async def test_a_stream_is_what_the_record_says(world: World) -> None:
     world.workers["b"].then("a draft")
     world.workers["a"].then("the answer")
     turn = await world.begin("What?", workflow=None, stream=True)
-    parts = [part async for part in turn.parts()]
+    parts = [part async for group in turn.parts() for part in group]
     assert isinstance(parts[0], Began)
     assert isinstance(parts[-1], Ended)
     outcome = parts[-1].outcome
@@ -341,9 +341,9 @@ async def test_a_client_that_leaves_cancels_its_run(world: World) -> None:
     world.workers["b"].then("a draft")
     world.workers["a"].then(Reply("half", hang=True))
     turn = await world.begin("What?", workflow=TWO, stream=True)
-    async with aclosing(turn.parts()) as parts:
-        async for part in parts:
-            if isinstance(part, Text):
+    async with aclosing(turn.parts()) as groups:
+        async for group in groups:
+            if any(isinstance(part, Text) for part in group):
                 break
     await asyncio.to_thread(eventually, lambda: world.store.read(turn.run_id).status == "cancelled")
     world.workers["a"].then("the answer")
@@ -389,7 +389,7 @@ async def test_an_answer_in_a_form_comes_whole(world: World) -> None:
     rules = AnswerRules(form="schema", json_schema={"type": "object", "required": ["n"]})
     world.workers["a"].then('```json\n{"n": 1}\n```')
     turn = await world.begin("n?", rules=rules, stream=True)
-    parts = [part async for part in turn.parts()]
+    parts = [part async for group in turn.parts() for part in group]
     assert [part.text for part in parts if isinstance(part, Text)] == ['{"n": 1}']
     world.workers["a"].then("no", "no")
     failed = await world.ask("n?", rules=rules)

@@ -12,10 +12,10 @@ from openai._streaming import SSEDecoder
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from conductor_core.chat.messages import ImagePart, TextPart, ToolCallPart, ToolResultPart
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.chat import Stream, read, whole
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Beat, Called, Outcome, Text, named
+from conductor_core.serving.reading import Asked
 from tests.support.any_json import response
 from tests.support.serving_cases import (
     CALLS,

@@ -13,7 +13,7 @@ from conductor_core.run.actor import THE_PROGRAM, Caller
 from conductor_core.run.trace import RunTrace, fold
 from conductor_core.serving.errors import Api
 from conductor_core.serving.forwarded import Forwarded, end_of, forwarded, read_question
-from conductor_core.serving.upstream import Upstream
+from conductor_core.serving.pass_through import Upstream
 
 APIS: tuple[Api, ...] = ("chat", "responses", "messages")
 CALLER = Caller(actor=THE_PROGRAM, door="api")

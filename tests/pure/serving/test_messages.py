@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from openai._streaming import SSEDecoder
 
 from conductor_core.chat.messages import ImagePart, TextPart, ToolCallPart, ToolResultPart
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.messages import Stream, count_tokens, read, whole
 from conductor_core.serving.outcome import Beat, Called, Outcome, Spending, named
+from conductor_core.serving.reading import Asked
 from tests.support.serving_cases import CALLS, FAILED, PNG, RUN, WORKFLOW, changed, deep, outcome, parts, tried
 
 HI = {"role": "user", "content": "Hi"}

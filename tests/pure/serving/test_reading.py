@@ -16,6 +16,7 @@ from conductor_core.serving.reading import (
     Conversation,
     Fields,
     Images,
+    answer_schema_fault,
     custom_tool,
     distinct,
     function_tool,
@@ -24,8 +25,8 @@ from conductor_core.serving.reading import (
     read_form,
     read_json,
     result_parts,
+    tool_schema_fault,
 )
-from conductor_core.serving.schemas import answer_schema_fault, tool_schema_fault
 from tests.support.any_json import ANY
 from tests.support.serving_cases import CALLS, PNG, PNG_URL, WORKFLOW, deep, outcome, tried
 
@@ -73,9 +74,7 @@ def test_no_bytes_raise_anything_else(body: bytes) -> None:
 def test_a_fault_names_its_place_as_openai_does() -> None:
     inner = read_json(b'{"messages": [{}, {"content": [{"type": 3}]}]}').tables("messages")
     assert inner is not None
-    parts = inner[1].parts("content")
-    assert isinstance(parts, list)
-    error = refused(parts[0].needed_text, "type")
+    error = refused(inner[1].parts("content")[0].needed_text, "type")
     assert error.param == "messages[1].content[0].type"
     assert error.message == "messages[1].content[0].type: expected a string, got an integer"
 
@@ -281,10 +280,11 @@ def test_an_effort_is_one_of_the_known() -> None:
 
 
 def test_our_own_field_names_workers_to_leave_out_and_a_plan() -> None:
-    read = read_extension(Fields({"conductor": {"exclude": ["ada"], "workflow": WORKFLOW, "other": 1}}))
-    assert read.excluded == ("ada",)
-    assert read.workflow is not None
-    assert read.workflow.model_dump(mode="json") == WORKFLOW
+    said = {"exclude": ["ada"], "workflow": WORKFLOW, "other": 1}
+    excluded, workflow = read_extension(Fields({"conductor": said}))
+    assert excluded == ("ada",)
+    assert workflow is not None
+    assert workflow.model_dump(mode="json") == WORKFLOW
 
 
 def test_what_an_answer_said_in_it_has_no_effect() -> None:

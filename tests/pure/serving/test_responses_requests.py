@@ -27,10 +27,10 @@ from conductor_core.chat.messages import (
     ToolResultPart,
 )
 from conductor_core.run.request import ClientRequest
-from conductor_core.serving.asked import Asked
 from conductor_core.serving.compaction import sealed
 from conductor_core.serving.errors import ApiError
 from conductor_core.serving.outcome import Called
+from conductor_core.serving.reading import Asked
 from conductor_core.serving.responses import input_items, input_system, page, read, read_compact, whole
 from tests.pure.serving.test_responses import BEGUN, RUN
 from tests.support.any_json import ANY

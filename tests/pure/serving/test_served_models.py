@@ -6,7 +6,7 @@ import pytest
 
 from conductor_core.chat.messages import Price
 from conductor_core.errors import ModelsInvalid
-from conductor_core.serving.asked import Effort
+from conductor_core.serving.reading import Effort
 from conductor_core.serving.served_models import ServedModels
 from conductor_core.settings import Settings
 

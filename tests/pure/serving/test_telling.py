@@ -5,8 +5,7 @@ import pytest
 from conductor_core.chat.messages import ToolCall, ToolResultPart
 from conductor_core.run import events as ev
 from conductor_core.run.request import ClientRequest
-from conductor_core.serving.outcome import Ended, Outcome, Part, Text
-from conductor_core.serving.telling import Telling
+from conductor_core.serving.outcome import Ended, Outcome, Part, Telling, Text
 from conductor_core.workflow.model import Step, Workflow
 from tests.support.run_events import created, planned, run_completed, step_completed, step_started
 

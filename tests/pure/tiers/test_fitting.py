@@ -56,9 +56,9 @@ def test_too_little_is_refused_with_the_reason(given: list[object], told: str) -
 
 def test_serving_reads_a_classifier_without_scikit_learn(tmp_path: Path) -> None:
     program = (
-        "import sys; from conductor_core.serving import tiering, turns\n"
+        "import sys; from conductor_core.serving import served_models, turns\n"
         "from conductor_core.tiers.features import features\n"
-        "classifier, _ = tiering.read_classifier(sys.argv[1]); classifier.probability(features('What is it?'))\n"
+        "classifier, _ = served_models.read_classifier(sys.argv[1]); classifier.probability(features('What is it?'))\n"
         "print([name for name in ('sklearn', 'scipy', 'torch', 'transformers') if name in sys.modules])"
     )
     ran = subprocess.run(
