@@ -557,12 +557,15 @@ class Store:
         Raises: UnknownRun, also when the run is deleted meanwhile; RunDamaged or RunTooNew after all events before the
         one that cannot be read.
         """
-        with self.log.news(run_id) as news:
+        with self.log.feed(run_id) as feed:
+            group: list[StoredEvent] = []
+            fault: StoreError | None = None
+            missed = True
             while True:
-                news.clear()
-                group, fault = await asyncio.to_thread(self.readable_events, run_id, after, _PAGE_EVENTS)
+                if missed:
+                    group, fault = await asyncio.to_thread(self.readable_events, run_id, after, _PAGE_EVENTS)
                 # Nothing came: the run may have ended, or its rows may have gone, without an event for this reader.
-                silent = not group and fault is None
+                silent = missed and not group and fault is None
                 if silent and await asyncio.to_thread(self._status, run_id) in {*ENDED_STATUSES, ERASED}:
                     group, fault = await asyncio.to_thread(self.readable_events, run_id, after)
                     if not group and fault is None:
@@ -574,11 +577,18 @@ class Store:
                         return
                 if fault is not None:
                     raise fault
-                if len(group) < _PAGE_EVENTS:
-                    # Another process may be quicker to resume a run that this one seems to write.
-                    timeout_s = _QUIET_S if self.log.writes(run_id) else _POLL_S
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(news.wait(), timeout_s)
+                if missed := len(group) >= _PAGE_EVENTS:
+                    continue
+                # Another process may be quicker to resume a run that this one seems to write.
+                timeout_s = _QUIET_S if self.log.writes(run_id) else _POLL_S
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        await feed.news.wait()
+                except TimeoutError:
+                    missed = True
+                else:
+                    news, missed = feed.drain()
+                    group = [stored for stored in news if stored.sequence > after]
 
     def mark_interrupted(self) -> list[str]:
         """Ends each run whose process is gone with ``run.interrupted``, and returns their ids.

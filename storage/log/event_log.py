@@ -43,7 +43,7 @@ from storage.log.owner import Owner
 from storage.log.reading import read_run
 from storage.merkle.chain import Entries, RunChain, read_chain, read_size
 from storage.privacy import event_place
-from storage.records import OF_TOOLS, SEALED_COLUMNS
+from storage.records import OF_TOOLS, SEALED_COLUMNS, StoredEvent
 from storage.redaction import RecordRedaction
 
 if TYPE_CHECKING:
@@ -322,6 +322,7 @@ busy engine. With one statement per row, that took longer than the writing."""
 _MOST_REQUESTS = 512
 _CHECKPOINT_BYTES = 4 << 20
 _PAGE_BYTES = 4096
+_FEED_EVENTS = 2000
 _IDLE_S = 2.0
 """After so many seconds without an append the WAL is moved, so that the main file is never far behind."""
 
@@ -343,6 +344,37 @@ class _Request:
     rewrites: bool = False
 
 
+@dataclass(slots=True)
+class Feed:
+    """The events of a run that one follower has not yet read. Only the thread of ``loop`` touches it.
+
+    Attributes:
+        missed: more events came than a feed keeps, or another process may have written some before them; the follower
+            reads them from the database.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    events: list[StoredEvent] = field(default_factory=list)
+    missed: bool = False
+
+    def push(self, events: Sequence[StoredEvent]) -> None:
+        resumed = any(isinstance(stored.event, ev.RunTaken) for stored in events)
+        if self.missed or resumed or len(self.events) + len(events) > _FEED_EVENTS:
+            self.missed = True
+            self.events.clear()
+        else:
+            self.events.extend(events)
+        self.news.set()
+
+    def drain(self) -> tuple[list[StoredEvent], bool]:
+        """Returns the events since the last call, and whether some are missing."""
+        taken = self.events, self.missed
+        self.events, self.missed = [], False
+        self.news.clear()
+        return taken
+
+
 class EventLog:
     """The ``EventSink`` of a database. Any thread and any event loop may use it.
 
@@ -359,7 +391,7 @@ class EventLog:
         self._owner = Owner(database.owners_folder)
         self._live = LiveRuns(database, self._owner)
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
-        self._followers: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+        self._feeds: dict[str, list[Feed]] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._orphans: set[str] = set()
@@ -406,23 +438,23 @@ class EventLog:
             self.change(lambda cursor: store_snapshots(cursor, [snapshot]))
 
     def writes(self, run_id: str) -> bool:
-        """Whether this process writes the run, so that its followers hear of each commit."""
+        """Whether this process writes the run, so that its feeds get each event of it."""
         return run_id in self._live
 
     @contextmanager
-    def news(self, run_id: str) -> Iterator[asyncio.Event]:
-        """Gives what is set, in the running loop, whenever events of the run have become durable in this process."""
-        follower = asyncio.get_running_loop(), asyncio.Event()
+    def feed(self, run_id: str) -> Iterator[Feed]:
+        """Gives the run's events from now on that become durable in this process, for the running loop."""
+        feed = Feed(asyncio.get_running_loop())
         with self._lock:
-            self._followers[run_id] = [*self._followers.get(run_id, ()), follower]
+            self._feeds[run_id] = [*self._feeds.get(run_id, ()), feed]
         try:
-            yield follower[1]
+            yield feed
         finally:
             with self._lock:
-                if rest := [other for other in self._followers[run_id] if other is not follower]:
-                    self._followers[run_id] = rest  # in one step: the writing thread reads it without the lock
+                if rest := [other for other in self._feeds[run_id] if other is not feed]:
+                    self._feeds[run_id] = rest  # in one step: the writing thread reads it without the lock
                 else:
-                    del self._followers[run_id]
+                    del self._feeds[run_id]
 
     def close(self) -> None:
         """Writes all appended events, then stops. Later appends raise StoreError."""
@@ -516,14 +548,14 @@ class EventLog:
         """
         try:
             with self._database.writing():
-                run_ids, entries = self._write(self._with_keys(batch))
+                stored, entries = self._write(self._with_keys(batch))
         except StoreError as error:
             failure = error
         except Exception as error:  # noqa: BLE001  those who wait must learn of any error, and the log must go on
             failure = _failed(self._database, error)
         else:
             self._vault.keep_begun()
-            self._announce(run_ids)
+            self._announce(stored)
             if entries:
                 self._written(entries)
             return
@@ -545,21 +577,21 @@ class EventLog:
                 request.error = next((faults[event.run_id] for event in request.events if event.run_id in faults), None)
         return [request for request in batch if request.error is None]
 
-    def _write(self, batch: Sequence[_Request]) -> tuple[set[str], int]:
-        """Returns the runs of which events were stored, and how many entries the log has got."""
+    def _write(self, batch: Sequence[_Request]) -> tuple[list[StoredEvent], int]:
+        """Returns the events that were stored, and how many entries the log has got."""
         if not batch:
-            return set(), 0
+            return [], 0
         with self._live.changing() as live:
             with self._database.transaction() as cursor:
                 before = read_size(cursor)
-                run_ids = self._insert(cursor, live, batch)
+                stored = self._insert(cursor, live, batch)
                 entries = read_size(cursor) - before
             # After the commit: if the file was deleted before it, what was just committed is lost.
             self._database.check()
-        return run_ids, entries
+        return stored, entries
 
-    def _insert(self, cursor: sqlite3.Cursor, live: LiveRuns, batch: Sequence[_Request]) -> set[str]:
-        run_ids: set[str] = set()
+    def _insert(self, cursor: sqlite3.Cursor, live: LiveRuns, batch: Sequence[_Request]) -> list[StoredEvent]:
+        stored: list[StoredEvent] = []
         rows: list[tuple[object, ...]] = []
         sequence = last_number(cursor, "events", "sequence")
         entries = Entries(cursor)
@@ -575,7 +607,7 @@ class EventLog:
             position = entries.add_event(run, run_id, *row)
             if kind in ev.FINAL_KINDS:
                 entries.seal(run_id, run)
-            run_ids.add(run_id)
+            stored.append(StoredEvent(sequence, event))
             rows.append((sequence, run_id, kind, at_utc, kept, position))
             self._unmoved_bytes += len(exact) + _PAGE_BYTES
         if rows:
@@ -588,7 +620,7 @@ class EventLog:
             if request.work is not None:
                 request.result = request.work(cursor)
                 self._unmoved_bytes += _PAGE_BYTES
-        return run_ids
+        return stored
 
     def _rewrite(self, request: _Request) -> None:
         try:
@@ -603,9 +635,15 @@ class EventLog:
         except StoreError as error:
             request.error = error
 
-    def _announce(self, run_ids: Iterable[str]) -> None:
-        for loop, news in [each for run_id in run_ids for each in self._followers.get(run_id, ())]:
-            _call(loop, news.set)
+    def _announce(self, stored: Sequence[StoredEvent]) -> None:
+        if not self._feeds:
+            return
+        by_run: dict[str, list[StoredEvent]] = {}
+        for item in stored:
+            by_run.setdefault(item.event.run_id, []).append(item)
+        for run_id, events in by_run.items():
+            for feed in self._feeds.get(run_id, ()):
+                _call(feed.loop, feed.push, events)
 
     def _checkpoint(self) -> None:
         unmoved_bytes, self._unmoved_bytes = self._unmoved_bytes, 0

@@ -10,7 +10,7 @@ from conductor_core.errors import EventOutOfOrder, UnknownRun
 from conductor_core.run import events as ev
 from conductor_core.run.trace import RunTrace, apply
 from storage import Store, StoredEvent, open_store
-from storage.log.event_log import EventLog, LiveRuns
+from storage.log.event_log import EventLog, Feed, LiveRuns
 from tests.support.damaging import doctor
 from tests.support.run_events import answered, created, planned, run_completed, step_started, whole_run
 
@@ -55,7 +55,7 @@ async def test_each_commit_is_announced(store: Store) -> None:
             await store.log.append(event)
             assert [item.event for item in await pending] == [event]
     assert isinstance(store.log, EventLog)
-    assert store.log._followers == {}
+    assert store.log._feeds == {}
 
 
 async def produce(store: Store, run_id: str, deltas: int) -> None:
@@ -102,6 +102,24 @@ async def test_a_follower_that_is_slow_reads_what_it_missed_from_the_database(st
     assert seen == store.events("r1")
 
 
+async def test_a_feed_that_nobody_reads_holds_a_bounded_number_of_events_and_says_that_some_are_missing() -> None:
+    feed = Feed(asyncio.get_running_loop())
+    group = [StoredEvent(sequence, step_started("r1", 0, 30)) for sequence in range(1, 1001)]
+    feed.push(group)
+    feed.push(group)
+    assert feed.drain() == ([*group, *group], False)
+    assert not feed.news.is_set()
+    for _ in range(3):
+        feed.push(group)
+    # What came is neither kept nor given in part, and what comes now would have a gap before it.
+    assert feed.events == []
+    feed.push(group[:1])
+    assert feed.news.is_set()
+    assert feed.drain() == ([], True)
+    feed.push(group[:1])
+    assert feed.drain() == (group[:1], False)
+
+
 async def test_a_run_of_another_process_is_followed_too(store: Store, url: str) -> None:
     other = open_store(url)
     await other.log.append(created("r1"))
@@ -128,7 +146,7 @@ async def test_a_follower_whose_loop_is_gone_stops_nobody(store: Store) -> None:
     await store.log.append(created("r1"))
 
     async def begin_and_leave() -> None:
-        store.log.news("r1").__enter__()
+        store.log.feed("r1").__enter__()
 
     await asyncio.to_thread(asyncio.run, begin_and_leave())
     await store.log.append(*planned("r1"))
