@@ -15,9 +15,7 @@ async def _inner(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"inner"})
 
 
-async def _call(
-    app: ASGIApp, kind: str, path: str, headers: Iterable[tuple[bytes, bytes]]
-) -> list[Message]:
+async def _call(app: ASGIApp, kind: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> list[Message]:
     sent: list[Message] = []
 
     async def receive() -> Message:
