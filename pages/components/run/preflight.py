@@ -25,6 +25,7 @@ from conductor_core.errors import ConductorUnavailable, InspectorError, WorkerUn
 from conductor_core.privacy.masking import TYPED_KEY
 from conductor_core.run.request import PASS_PURPOSE
 from conductor_core.run.trace import RunTrace
+from conductor_core.settings import Settings
 from pages.components.app import places
 from pages.components.app.session import current
 from pages.components.app.widgets import across, button, rerun_when, text_button
@@ -304,13 +305,12 @@ def served() -> tuple[WorkerSpec, ...]:
 @st.cache_resource(ttl=RECHECK_S, show_spinner=False)
 def asked_servers() -> "Future[tuple[models.FoundServer, ...]]":
     """Returns the question to this machine's servers, which goes on in the background. It never fails."""
-    settings = current().settings
+    return _thread.submit(_found, current().settings)
 
-    def found() -> tuple[models.FoundServer, ...]:
-        try:
-            return models.find_servers({}, settings)
-        except Exception:
-            log.exception("the search for model servers on this machine failed")
-            return ()
 
-    return _thread.submit(found)
+def _found(settings: Settings) -> tuple[models.FoundServer, ...]:
+    try:
+        return models.find_servers({}, settings)
+    except Exception:
+        log.exception("the search for model servers on this machine failed")
+        return ()

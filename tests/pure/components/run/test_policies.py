@@ -4,7 +4,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from pages.components.run import settings
-from pages.components.run.settings import Choice, Kept, Policies
+from pages.components.run.settings import Kept, Policies
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def page(put: object) -> None:
 def drawn(put: Policies | None = None, before: Policies | None = None) -> AppTest:
     app = AppTest.from_function(page, kwargs={"put": put})
     policies = {} if before is None else before._asdict()
-    kept = {name: Choice(chosen=chosen, instead_of=None) for name, chosen in policies.items()}
+    kept = {name: {"chosen": chosen, "instead_of": None} for name, chosen in policies.items()}
     app.session_state[settings.KEPT] = Kept.model_validate(kept)
     return app.run()
 

@@ -4,7 +4,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from pages.components.run import settings
-from pages.components.run.settings import Choice, Kept
+from pages.components.run.settings import Kept
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def page() -> None:
 
 def drawn(*rules: str, above_usd: float | None = None) -> AppTest:
     app = AppTest.from_function(page)
-    gates, usd = Choice(chosen=rules, instead_of=()), Choice(chosen=above_usd, instead_of=None)
+    gates, usd = {"chosen": rules, "instead_of": ()}, {"chosen": above_usd, "instead_of": None}
     app.session_state[settings.KEPT] = Kept.model_validate({"gates": gates, "gate_above_usd": usd})
     return app.run()
 
