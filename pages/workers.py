@@ -33,8 +33,10 @@ def show() -> None:
     if ask_all:
         with st.spinner("Asking everyone at once"):
             written, health_of = check_all([option.ref for option in workers.shown()], specs, current().settings)
-        for of, health in {**written, **{(pool, name): health for name, health in health_of.items()}}.items():
-            workers.keep_health(of, health)
+        for ref, health in written.items():
+            workers.keep_health(ref, health)
+        for name, health in health_of.items():
+            workers.keep_health((pool, name), health)
     names = [spec.name for spec in specs]
     with st.container(key="chosen-pool"):
         if any(spec.simulated for spec in specs):
