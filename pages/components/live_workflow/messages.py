@@ -46,17 +46,24 @@ from storage import StoredEvent
 
 
 def network_data(layout: GraphLayout) -> dict[str, Any]:
-    """Returns nodes, edges and bands of the page's graph.
+    """Returns the input of the page's graph: pyvis's nodes and edges, and the bands.
 
     Of the places only the layers and the order within a layer count: the page sizes cards to its window, folds parallel
     steps and wraps rows (``arrange.js``, ``fold.js``).
     """
-    ends = [(label(edge.source), label(edge.target)) for edge in layout.edges]
-    return {
-        "nodes": [{"id": label(n.path), "path": list(n.path), "layer": n.layer, "y": n.y} for n in layout.nodes],
-        "edges": [{"id": f"{source}-{target}", "from": source, "to": target} for source, target in ends],
-        "bands": [{"path": list(band.path)} for band in layout.bands],
-    }
+    # Imported when a graph is drawn: it brings in networkx, IPython and Jinja, and the first paint waits for neither.
+    from pyvis.network import Network
+
+    network = Network(directed=True)
+    network.toggle_physics(False)
+    for node in layout.nodes:
+        name = label(node.path)
+        network.add_node(name, label=name, shape="custom", y=node.y, path=list(node.path), layer=node.layer)
+    for edge in layout.edges:
+        ends = label(edge.source), label(edge.target)
+        network.add_edge(*ends, id="-".join(ends))
+    nodes, edges, *_ = network.get_network_data()
+    return {"nodes": nodes, "edges": edges, "bands": [{"path": list(band.path)} for band in layout.bands]}
 
 
 @dataclass(frozen=True)
@@ -435,8 +442,9 @@ def _continues(earlier: MessageJson, later: MessageJson) -> bool:
 
 
 def _scalars(trace: RunTrace) -> MessageJson:
-    others = "root pool task conductor limits last_at_ms approvals workflow overrides listings"
-    return trace.model_dump(mode="json", exclude=set(others.split())) | _of_steps(trace)
+    others = {"root", "pool", "task", "conductor", "limits", "last_at_ms", "approvals", "workflow", "overrides"}
+    others.add("listings")
+    return trace.model_dump(mode="json", exclude=others) | _of_steps(trace)
 
 
 def _of_steps(trace: RunTrace) -> MessageJson:
