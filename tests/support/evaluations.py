@@ -1,6 +1,7 @@
 """Tasks, outcomes and orchestrators of no consequence, for tests of the evaluation."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +53,20 @@ def alone(worker: str) -> Orchestrator:
     return planned(f"single:{worker}", lambda asked: single(worker), whole_pool=True)
 
 
-class Counted:
+@dataclass(frozen=True)
+class Counted(Orchestrator):
+    asked: list[str] = field(default_factory=list)
+
+
+def counted(within: Orchestrator) -> Counted:
     """An orchestrator that notes the tasks it was asked, before another carries them out."""
+    asked: list[str] = []
 
-    def __init__(self, within: Orchestrator) -> None:
-        self.name, self.whole_pool, self._within = within.name, within.whole_pool, within
-        self.asked: list[str] = []
+    async def attempt(given: GivenTask, run: EngineRun) -> TaskAttempt:
+        asked.append(given.task.task_id)
+        return await within.attempt(given, run)
 
-    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
-        self.asked.append(asked.task.task_id)
-        return await self._within.attempt(asked, run)
+    return Counted(within.name, attempt, within.whole_pool, asked)
 
 
 def spent(caps: Caps, *recorded: Outcome) -> Spending:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sqlite3
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -186,18 +185,18 @@ def test_an_answer_that_is_begun_again_is_printed_again(capsys: pytest.CaptureFi
 def test_a_disk_that_fills_up_stops_the_run_with_one_line(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = Database._connect_writer
+    opened = Database._open_writer
 
-    def small(self: Database) -> sqlite3.Connection:
-        connection = connect(self)
-        connection.execute("PRAGMA max_page_count=240")
-        return connection
+    def small(self: Database) -> None:
+        opened(self)
+        assert self._writer is not None
+        self._writer.execute("PRAGMA max_page_count=240")
 
     file = tmp_path / "workflow.json"
     steps = [{"instruction": "x" * 300_000, "agent": "planner", "access_list": []}]
     file.write_text(json.dumps({"task": "a task", "steps": steps}))
     with monkeypatch.context() as patched:
-        patched.setattr(Database, "_connect_writer", small)
+        patched.setattr(Database, "_open_writer", small)
         outcome = cli("run", "--workflow", file, "--json", "-q")
     assert (outcome.code, outcome.document["error"]["code"]) == (1, "StoreFull")
     [line] = outcome.err.splitlines()

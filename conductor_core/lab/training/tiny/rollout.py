@@ -6,6 +6,7 @@ distribution function.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,6 +56,7 @@ def sample(
         temperature: 0 takes the likeliest token; ``group`` should then be 1.
         bf16: whether matrix products are in bfloat16, as under the training's autocast; all else is in float32.
     """
+    end: Any = model.config.eos_token_id
     longest, device = rounded(max(map(len, prompts))), model.device
     ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
@@ -65,7 +67,8 @@ def sample(
             output = model(
                 input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
             )
-        return output.logits[:, -1].float()
+        logits: Tensor = output.logits[:, -1].float()
+        return logits
 
     logits = read(ids, (mask.cumsum(1) - 1).clamp(min=0)).repeat_interleave(group, dim=0)
     cache.batch_repeat_interleave(group)
@@ -80,7 +83,7 @@ def sample(
         for row, token, logprob in zip(rows.tolist(), tokens.tolist(), chosen.tolist(), strict=True):
             found.completion_ids[row].append(token)
             found.logprobs[row].append(logprob)
-        going = (tokens != model.config.eos_token_id).nonzero()[:, 0]
+        going = tokens.ne(end).nonzero()[:, 0]
         if step + 1 == max_tokens or not len(going):
             break
         if len(going) < len(rows):
