@@ -1,6 +1,7 @@
 """Tasks, outcomes and orchestrators of no consequence, for tests of the evaluation."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +53,15 @@ def alone(worker: str) -> Orchestrator:
     return planned(f"single:{worker}", lambda asked: single(worker), whole_pool=True)
 
 
-class Counted:
-    """An orchestrator that notes the tasks it was asked, before another carries them out."""
+def noted(within: Orchestrator) -> tuple[Orchestrator, list[str]]:
+    """The orchestrator, and the tasks that it was asked so far."""
+    asked: list[str] = []
 
-    def __init__(self, within: Orchestrator) -> None:
-        self.name, self.whole_pool, self._within = within.name, within.whole_pool, within
-        self.asked: list[str] = []
+    async def attempt(given: GivenTask, run: EngineRun) -> TaskAttempt:
+        asked.append(given.task.task_id)
+        return await within.attempt(given, run)
 
-    async def attempt(self, asked: GivenTask, run: EngineRun) -> TaskAttempt:
-        self.asked.append(asked.task.task_id)
-        return await self._within.attempt(asked, run)
+    return replace(within, attempt=attempt), asked
 
 
 def spent(caps: Caps, *recorded: Outcome) -> Spending:

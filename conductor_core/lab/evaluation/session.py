@@ -7,7 +7,7 @@ run_evaluation(prepared) -> fitting.fitted              the learned routers, on 
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -248,7 +248,7 @@ async def run_evaluation(
                 prepared.plan.orchestrators, prepared.refs, pool, prepared.settings, stack
             )
             by_name = {each.name: each for each in (*opened, *routers)}
-            missing = {}
+            missing: Mapping[str, tuple[str, ...]] = {}
             if choices.present is not None:
                 missing = runner.subsets(suite.tasks, tuple(pool.workers), choices.present, choices.seed)
             evaluation = runner.Evaluation(

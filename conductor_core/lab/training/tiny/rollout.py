@@ -6,6 +6,7 @@ distribution function.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,13 +66,15 @@ def sample(
             output = model(
                 input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
             )
-        return output.logits[:, -1].float()
+        logits: Tensor = output.logits[:, -1].float()
+        return logits
 
     logits = read(ids, (mask.cumsum(1) - 1).clamp(min=0)).repeat_interleave(group, dim=0)
     cache.batch_repeat_interleave(group)
     mask = mask.repeat_interleave(group, dim=0)
     rows = torch.arange(len(mask), device=device)
     chances = torch.rand(max_tokens, len(mask), generator=torch.Generator().manual_seed(seed)).to(device)
+    end: Any = model.config.eos_token_id
     found = Rollout([[] for _ in rows], [[] for _ in rows])
     for step in range(max_tokens):
         if forbid is not None:
@@ -80,7 +83,7 @@ def sample(
         for row, token, logprob in zip(rows.tolist(), tokens.tolist(), chosen.tolist(), strict=True):
             found.completion_ids[row].append(token)
             found.logprobs[row].append(logprob)
-        going = (tokens != model.config.eos_token_id).nonzero()[:, 0]
+        going = tokens.ne(end).nonzero()[:, 0]
         if step + 1 == max_tokens or not len(going):
             break
         if len(going) < len(rows):
