@@ -1,7 +1,7 @@
 """Tasks, outcomes and orchestrators of no consequence, for tests of the evaluation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,20 +53,15 @@ def alone(worker: str) -> Orchestrator:
     return planned(f"single:{worker}", lambda asked: single(worker), whole_pool=True)
 
 
-@dataclass(frozen=True)
-class Counted(Orchestrator):
-    asked: list[str] = field(default_factory=list)
-
-
-def counted(within: Orchestrator) -> Counted:
-    """An orchestrator that notes the tasks it was asked, before another carries them out."""
+def noted(within: Orchestrator) -> tuple[Orchestrator, list[str]]:
+    """The orchestrator, and the tasks that it was asked so far."""
     asked: list[str] = []
 
     async def attempt(given: GivenTask, run: EngineRun) -> TaskAttempt:
         asked.append(given.task.task_id)
         return await within.attempt(given, run)
 
-    return Counted(within.name, attempt, within.whole_pool, asked)
+    return replace(within, attempt=attempt), asked
 
 
 def spent(caps: Caps, *recorded: Outcome) -> Spending:

@@ -296,9 +296,8 @@ class _Report(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         control.should_log |= state.global_step == state.max_steps
 
-    def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        logs: dict[str, float] = given["logs"]
-        if "loss" not in logs:
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        if not logs or "loss" not in logs:
             return  # the trainer's summary at its end
         record, done = self._record, state.global_step
         left_s = (time.monotonic() - self._began) / (done - self._first) * (state.max_steps - done)

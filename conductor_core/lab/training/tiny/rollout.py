@@ -56,7 +56,6 @@ def sample(
         temperature: 0 takes the likeliest token; ``group`` should then be 1.
         bf16: whether matrix products are in bfloat16, as under the training's autocast; all else is in float32.
     """
-    end: Any = model.config.eos_token_id
     longest, device = rounded(max(map(len, prompts))), model.device
     ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
@@ -75,6 +74,7 @@ def sample(
     mask = mask.repeat_interleave(group, dim=0)
     rows = torch.arange(len(mask), device=device)
     chances = torch.rand(max_tokens, len(mask), generator=torch.Generator().manual_seed(seed)).to(device)
+    end: Any = model.config.eos_token_id
     found = Rollout([[] for _ in rows], [[] for _ in rows])
     for step in range(max_tokens):
         if forbid is not None:

@@ -32,7 +32,7 @@ from conductor_core.lab.records import append_lines, in_use
 from conductor_core.lab.records.evaluation import BEGUN, OUTCOMES, PLAN, Begun, Outcome, append, read_record
 from conductor_core.run.events import StepDelta
 from conductor_core.run.trace import RunTrace, fold
-from tests.support.evaluations import alone, counted, evaluation, plan, row, spent, task
+from tests.support.evaluations import alone, evaluation, noted, plan, row, spent, task
 from tests.support.fakes import MemorySink, Reply, Script, ScriptedConductor, ScriptedWorker, pool_of, quick_settings
 from tests.support.holding import another_process
 
@@ -74,10 +74,10 @@ async def test_every_task_goes_to_every_orchestrator(tmp_path: Path) -> None:
 
 
 async def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
-    first = counted(alone("alpha"))
+    first, tasks = noted(alone("alpha"))
     kept = (row("single:alpha", "task-1"), row("single:alpha", "task-3"))
     done, _ = await run(tmp_path, ScriptedWorker("alpha"), asked=[first], recorded=kept)
-    assert sorted(first.asked) == ["task-0", "task-2"]
+    assert sorted(tasks) == ["task-0", "task-2"]
     assert len(done) == 4
 
 
@@ -199,7 +199,7 @@ async def test_the_cost_cap_stops_cleanly_and_can_be_raised(tmp_path: Path) -> N
     """Each run costs 10 input and 5 output tokens at 1 and 10 USD a million: 60 millionths."""
     plan_ = plan("single:alpha")
     open_record(tmp_path, plan_, resume=False)
-    first = counted(alone("alpha"))
+    first, tasks = noted(alone("alpha"))
     done, stopped = await run(
         tmp_path, ScriptedWorker("alpha"), asked=[first], concurrency=1, caps=Caps(max_usd=150e-6)
     )
@@ -211,7 +211,7 @@ async def test_the_cost_cap_stops_cleanly_and_can_be_raised(tmp_path: Path) -> N
         tmp_path, ScriptedWorker("alpha"), asked=[first], caps=Caps(max_usd=1.0), recorded=recorded
     )
     assert stopped is None
-    assert sorted(first.asked) == [each.task_id for each in TASKS]
+    assert sorted(tasks) == [each.task_id for each in TASKS]
     assert len(read_record(tmp_path).outcomes) == 4
 
 
