@@ -460,5 +460,7 @@ def _of_steps(trace: RunTrace) -> MessageJson:
 def _listings(trace: RunTrace) -> MessageJson:
     """Returns what each tool server offered, without the forms of arguments."""
     slim = {"listing": {"tools": {"__all__": {"spec": {"parameters"}}}}}
-    how: dict[str, Any] = {"mode": "json", "include": {"listing", "recorded"}, "exclude": slim}
-    return {server: listed.model_dump(**how) for server, listed in trace.listings.items()}
+    return {
+        server: listed.model_dump(mode="json", include={"listing", "recorded"}, exclude=slim)
+        for server, listed in trace.listings.items()
+    }
