@@ -292,7 +292,7 @@ async def test_a_file_that_is_gone_cut_or_not_a_model_is_refused_in_one_line(fil
     _write(cut, whole[:200])
     assert "the file is cut" in await refused(worker_of(cut))
     os.mkfifo(tmp_path / "pipe.gguf")
-    assert "not a regular file" in await refused(worker_of(tmp_path / "pipe.gguf"), WorkerModelUnknown)
+    assert "not a regular file" in await refused(worker_of(tmp_path / "pipe.gguf"))
     assert "is not a model: it is of type adapter" in await refused(worker_of(tiny_adapter(tmp_path / "a.gguf")))
 
 

@@ -20,7 +20,7 @@ import pytest
 from benchmarks import mutated_bundles, tampering
 from benchmarks.tampering import Laboratory
 from conductor_core.errors import BadInput
-from storage import Privacy, bundles
+from storage import Privacy
 from storage.bundles import verifier_source
 from storage.evidence import bundle_audit, database_audit, history, verifier
 from storage.evidence.bundle_audit import FILES
@@ -143,11 +143,11 @@ def test_a_bundle_that_nobody_would_read_is_not_written(
 ) -> None:
     for name, said in (("MOST_BYTES", "export fewer runs at once"), ("MOST_LINE_BYTES", "in one line of a bundle")):
         with monkeypatch.context() as bounded:
-            bounded.setattr(bundles, name, 400)
+            bounded.setattr(bundle_audit, name, 400)
             with pytest.raises(BadInput, match=said):
                 mutated_bundles.export(lab, tmp_path / name, ["run-1"])
     whole = mutated_bundles.export(lab, tmp_path / "whole", ["run-1"])
-    monkeypatch.setattr(bundles, "MOST_BYTES", sum((whole / name).stat().st_size for name in FILES))
+    monkeypatch.setattr(bundle_audit, "MOST_BYTES", sum((whole / name).stat().st_size for name in FILES))
     mutated_bundles.export(lab, tmp_path / "as long as is read", ["run-1"])
 
 

@@ -33,7 +33,7 @@ def test_a_wal_that_is_cut_at_any_commit_is_whole_up_to_there_and_an_anchored_lo
     assert [wrong for _, _, wrong in found if wrong] == []
     left = [entries for entries, _, _ in found]
     assert left == sorted(left)
-    assert sum(known for _, known, _ in found) >= 40, "cuts into what was published"
+    assert sum(known for _, known, _ in found) >= 35, "cuts into what was published"
     assert sum(not known for _, known, _ in found) >= 20, "cuts into what was not"
 
 
