@@ -25,7 +25,7 @@ SUBTASKS = "subtasks = ["
 ACCESS = "access_list = ["
 
 _GROUP = re.compile(r"^task_head(\d+) ::=", re.MULTILINE)
-_THOUGHT, _CHARACTERS = "{1,1500}", "{0,800}"
+_THOUGHT, _CHARACTERS = "{1,500}", "{0,800}"
 """How long the reasoning and one instruction may be: a lost model would else write on up to its limit of tokens."""
 
 

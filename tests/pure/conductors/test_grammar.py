@@ -130,7 +130,7 @@ def test_even_a_byte_at_a_time_plans_are_whole_and_of_bounded_length(
 ) -> None:
     shape = PlanShape(choices=tuple(range(choices)), max_steps=max_steps, may_stop=may_stop, task_first=task_first)
     text = written_at_random(shape, Random(seed))
-    assert len(text) <= 1_700 + max_steps * 1_700
+    assert len(text) <= 700 + max_steps * 1_700
     parsed = parse_completion(text)
     assert not parsed.faults
     if not (may_stop and parsed.is_stop):
