@@ -1,6 +1,7 @@
 """Runs of a batch of tasks: the request of each task, the resume of a stopped batch, its cost and its budget."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -175,7 +176,7 @@ class Room:
 Work = TypeVar("Work")
 
 
-class ManyRuns(Generic[Work]):
+class ManyRuns(ABC, Generic[Work]):
     """Carries out runs, several at once, until none is left, the budget is used or it is stopped.
 
     Attributes:
@@ -207,8 +208,8 @@ class ManyRuns(Generic[Work]):
         self._broken: Exception | None = None
         self._lock, self._ending = Lock(), Lock()
 
-    def request(self, work: Work) -> RunRequest:
-        raise NotImplementedError
+    @abstractmethod
+    def request(self, work: Work) -> RunRequest: ...
 
     def wait(self, run_id: str) -> RunTrace:
         return self.host.wait(run_id)
