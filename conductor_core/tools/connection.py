@@ -12,10 +12,14 @@ import asyncio
 import math
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import shutil
+import signal
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -28,24 +32,11 @@ from conductor_core.chat.tools import ToolServerSpec
 from conductor_core.errors import BadInput
 from conductor_core.privacy import masking
 from conductor_core.privacy.masking import is_set, names_a_key, one_line
+from conductor_core.text import plain
 
 if TYPE_CHECKING:
     import mcp
     from mcp.client._transport import TransportStreams
-
-
-import shutil
-import signal
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from conductor_core.text import plain
-
-if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams
-
 
 MOST_MESSAGE_BYTES = 16 * 1024**2
 MOST_BRACKETS = 1_000_000
