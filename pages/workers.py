@@ -76,7 +76,7 @@ def _row(pool: str, spec: WorkerSpec, names: list[str]) -> None:
     else:
         state = ":material/check_circle: always available" if spec.simulated else workers.NOT_CHECKED
     key_now = key_state(spec, settings.typed_keys())
-    if workers.row_and_check(spec.name, inert(spec.name), *_who(spec, names), state, key_now):
+    if workers.row_and_check(f"worker-{spec.name}", inert(spec.name), *_who(spec, names), state, key_now):
         with st.spinner("Asking the provider"):
             workers.keep_health((pool, spec.name), check_worker(spec, current().settings, settings.typed_keys()))
         st.rerun()

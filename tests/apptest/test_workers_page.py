@@ -60,11 +60,20 @@ def test_a_pool_file_that_cannot_be_used_is_shown_with_its_fault(visit: Visit) -
 
 def test_a_check_tells_what_it_found(visit: Visit) -> None:
     app = visit("workers")
-    app.button("check-planner").click().run()
+    app.button("check-worker-planner").click().run()
     assert not app.exception
     assert sum(":green[" in each.value for each in app.markdown) == 1
     app.button("check-all").click().run()
     assert sum(":green[" in each.value for each in app.markdown) == 8, "the seven workers and the Conductor"
+
+
+def test_workers_named_like_what_else_is_checked_are_rows_of_their_own(visit: Visit, tmp_path: Path) -> None:
+    file = tmp_path / "odd.toml"
+    row = '[[worker]]\nname = "{}"\nprovider = "openai"\nmodel = "m"\ndescription = "d"\n'
+    file.write_text(row.format("conductor-0") + row.format("all"))
+    app = visit("workers", state={run_settings.POOL: str(file)})
+    assert not app.exception
+    assert len(app.toggle) == 2
 
 
 def test_servers_that_were_found_become_the_pool_with_one_click(
